@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checks
+
+import (
+	"context"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+)
+
+func faults() suite.Group {
+	resume := needs(driver.LifeResume)
+	return suite.Group{
+		Name: "faults", Doc: "a driver that dies loses nothing, and its callers are told", When: suite.WithFaults,
+		Checks: []suite.Check{
+			{Name: "killed-while-idle", Binary: true, Needs: resume, Func: killedIdle},
+			{Name: "killed-during-create", Binary: true, Func: killedCreate},
+			{Name: "killed-during-run", Binary: true, Needs: resume, Func: killedRun},
+			{Name: "killed-during-write", Binary: true, Needs: resume, Func: killedWrite},
+			{Name: "killed-during-read", Binary: true, Needs: resume, Func: killedRead},
+			{Name: "killed-during-export", Binary: true, Needs: resume, Func: killedExport},
+			{Name: "killed-during-destroy", Binary: true, Needs: resume, Func: killedDestroy},
+			{Name: "killed-commands-go-on", Binary: true, Needs: needs(driver.ProcAttach, driver.LifeResume), Proves: needs(driver.ProcAttach), Func: killedCommandsGoOn},
+			{Name: "core-gone-leaves-no-process", Binary: true, Func: coreGone},
+		},
+	}
+}
+
+// dead are the codes of a call that a crash cut off.
+var dead = []errs.Code{errs.ExecTransport, errs.DriverCrashed}
+
+func killedIdle(c *C) {
+	p := c.Spawn()
+	box := c.FreshOn(p)
+	put(c, box, "kept", []byte("kept"))
+	p.Kill()
+	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
+	c.OK(err, "resume after the driver was killed")
+	c.Same("a file of before", get(c, again, "kept"), []byte("kept"))
+	c.Sh(again, "true")
+}
+
+func killedCreate(c *C) {
+	for _, after := range []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond} {
+		p := c.Spawn()
+		req := c.Request()
+		req.Labels["abandoned"] = c.Word("a")
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.Create(c.Ctx(), req)
+			done <- err
+		}()
+		// Whatever the driver is doing by then: every moment has to do.
+		t := time.NewTimer(after)
+		<-t.C
+		p.Kill()
+		if err := <-done; err != nil {
+			c.Code(err, "a create whose driver was killed", dead...)
+		}
+		abandoned(c, req)
+		if !c.Claims(driver.LifeList) {
+			box, err := c.Main().Create(c.Ctx(), req)
+			c.OK(err, "create with the same id, after the first driver was killed")
+			c.OK(box.Destroy(c.Ctx()), "destroy")
+		}
+	}
+}
+
+func killedRun(c *C) {
+	p := c.Spawn()
+	box := c.FreshOn(p)
+	run := begin(c.Ctx(), c, box, &running1, noStreams)
+	p.Kill()
+	run.wait(c)
+	c.Code(run.err, "a run whose driver was killed", dead...)
+	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
+	c.OK(err, "resume")
+	c.Sh(again, "true")
+}
+
+func killedWrite(c *C) {
+	p := c.Spawn()
+	box := c.FreshOn(p)
+	put(c, box, "f", []byte("old"))
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := box.Write(c.Ctx(), "f", driver.WriteOptions{}, r)
+		done <- err
+	}()
+	_, err := w.Write(pattern(2 << 20))
+	c.OK(err, "send")
+	p.Kill()
+	c.OK(w.CloseWithError(errEnough), "close")
+	c.Code(<-done, "a write whose driver was killed", append(dead, errs.Canceled)...)
+	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
+	c.OK(err, "resume")
+	c.Same("a file whose replacement was cut off", get(c, again, "f"), []byte("old"))
+}
+
+func killedRead(c *C) {
+	p := c.Spawn()
+	box := c.FreshOn(p)
+	put(c, box, "f", pattern(16<<20))
+	_, r, err := box.Open(c.Ctx(), "f", driver.ReadOptions{})
+	c.OK(err, "open")
+	p.Kill()
+	_, err = io.Copy(io.Discard, r)
+	c.Code(err, "a read whose driver was killed", dead...)
+	c.OK(r.Close(), "close")
+	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
+	c.OK(err, "resume")
+	c.Same("the file", get(c, again, "f"), pattern(16<<20))
+}
+
+func killedExport(c *C) {
+	p := c.Spawn()
+	box := c.FreshOn(p)
+	put(c, box, "f", pattern(16<<20))
+	err := box.Export(c.Ctx(), driver.ExportOptions{Path: "."}, writer(func(b []byte) (int, error) {
+		p.Kill()
+		return len(b), nil
+	}))
+	c.Code(err, "an export whose driver was killed", dead...)
+	_, err = c.Main().Resume(c.Ctx(), c.Resumption(box))
+	c.OK(err, "resume")
+}
+
+func killedDestroy(c *C) {
+	p := c.Spawn()
+	box := c.FreshOn(p)
+	r := c.Resumption(box)
+	done := make(chan error, 1)
+	go func() { done <- box.Destroy(c.Ctx()) }()
+	p.Kill()
+	<-done //nolint:errcheck // only that it has ended counts
+	c.OK(c.Driver().Handle(box.ID(), box.State()).Destroy(c.Ctx()), "destroy again, by another driver process")
+	_, err := c.Main().Resume(c.Ctx(), r)
+	c.Code(err, "resume after the second destroy", errs.SandboxGone)
+}
+
+func killedCommandsGoOn(c *C) {
+	p := c.Spawn()
+	box := c.FreshOn(p)
+	text := pattern(100_000)
+	id := spoken(c, box, text, &driver.Command{})
+	p.Kill()
+	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
+	c.OK(err, "resume after the driver was killed")
+	got, _ := follow(c, again, id, 0, len(text))
+	c.Same("the output of a command whose driver was killed", got, text)
+}
+
+func coreGone(c *C) {
+	p := c.Spawn()
+	box := c.FreshOn(p)
+	ctx, cancel := context.WithCancelCause(c.Ctx())
+	defer cancel(errEnough)
+	begin(ctx, c, box, &running1, noStreams)
+	p.Program().Cut()
+	ended(c, p.Program(), "its core has gone")
+	if err := syscall.Kill(-p.PID, 0); err == nil {
+		c.Errorf("the driver ended and left processes in its group")
+	}
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checks
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
+	"github.com/berth-dev/berth/sdk/driver"
+)
+
+func leaks() suite.Group {
+	return suite.Group{
+		Name: "leaks", Doc: "what is over is over: no sandbox, process, file, goroutine or memory is left",
+		Checks: []suite.Check{
+			{Name: "processes", Alone: true, Func: leakProcesses},
+			{Name: "goroutines", Alone: true, Func: leakGoroutines},
+			{Name: "memory-and-files", Alone: true, Binary: true, Func: leakMemory},
+			{Name: "sandboxes", Alone: true, Needs: needs(driver.LifeList), Func: leakSandboxes},
+		},
+	}
+}
+
+// marked are the processes of this machine with a word in their command line.
+func marked(mark string) []string {
+	var out []string
+	dirs, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well formed
+	for _, d := range dirs {
+		pid := filepath.Base(filepath.Dir(d))
+		if b, err := os.ReadFile(d); err == nil && pid != strconv.Itoa(os.Getpid()) && bytes.Contains(b, []byte(mark)) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func leakProcesses(c *C) {
+	box := c.Fresh()
+	mark := c.Word("mark")
+	up := seen("up")
+	run := begin(c.Ctx(), c, box, &driver.Command{Argv: []string{"sh", "-c", "echo up; sleep 3600", mark}, Detached: true}, driver.Streams{Stdout: up})
+	up.wait(c, run)
+	if len(marked(mark)) == 0 {
+		c.Skipf("the processes of a sandbox cannot be seen from here")
+	}
+	c.OK(box.Destroy(c.Ctx()), "destroy")
+	if left := marked(mark); len(left) > 0 {
+		c.Errorf("after the destroy of a sandbox its processes %v live on", left)
+	}
+	run.wait(c)
+}
+
+// cycle is a whole life.
+func cycle(c *C) {
+	box, err := c.Main().Create(c.Ctx(), c.Request())
+	c.OK(err, "create")
+	c.Sh(box, "echo x > f")
+	get(c, box, "f")
+	c.OK(box.Destroy(c.Ctx()), "destroy")
+}
+
+// lives is how many sandboxes come and go between two looks.
+const lives = 50
+
+// grows wants that a figure does not grow by more than most over many lives: the least of several looks counts, for what
+// is only let go a little later is no leak.
+func grows(c *C, what string, most int, look func() int) {
+	least := func() int {
+		n := look()
+		for range 5 {
+			cycle(c)
+			n = min(n, look())
+		}
+		return n
+	}
+	before := least()
+	for range lives {
+		cycle(c)
+	}
+	if after := least(); after-before > most {
+		c.Errorf("over %d sandboxes %s grew from %d to %d", lives, what, before, after)
+	}
+}
+
+func leakGoroutines(c *C) {
+	if c.Main().Program() != nil || c.Options().Driver == nil {
+		c.Skipf("the driver is another process")
+	}
+	grows(c, "the number of goroutines", lives/5, func() int {
+		runtime.Gosched()
+		return runtime.NumGoroutine()
+	})
+}
+
+func leakMemory(c *C) {
+	pid := c.Main().PID
+	status := func() string {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			c.Skipf("the kernel does not tell: %v", err)
+		}
+		return string(b)
+	}
+	grows(c, "the memory of the driver in KiB", 10<<10, func() int {
+		for line := range strings.Lines(status()) {
+			if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+				n, err := strconv.Atoi(strings.Fields(rest)[0])
+				c.OK(err, "read the memory of the driver")
+				return n
+			}
+		}
+		c.Skipf("the kernel does not tell the memory of a process")
+		return 0
+	})
+	grows(c, "the number of the driver's open files", lives/5, func() int {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		c.OK(err, "look at the driver's open files")
+		return len(entries)
+	})
+}
+
+func leakSandboxes(c *C) {
+	c.OK(c.EndShared(c.Ctx()), "destroy the sandboxes that the checks shared")
+	left := slices.DeleteFunc(found(c, c.Driver(), c.Labels()), c.Kept)
+	if len(left) > 0 {
+		c.Errorf("after the whole suite there are still %v", left)
+	}
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checks
+
+import (
+	"context"
+	"io"
+	"net"
+	"strconv"
+
+	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/rpc"
+)
+
+func ports() suite.Group {
+	forward, tcp := needs(driver.PortForward), needs(driver.PortTCP)
+	return suite.Group{
+		Name: "ports", Doc: "servers inside are reached from outside",
+		Checks: []suite.Check{
+			{Name: "forward", Needs: forward, Func: portForward},
+			{Name: "forward-1-MB", Needs: forward, Func: portForwardMuch},
+			{Name: "forward-many", Needs: forward, Func: portForwardMany},
+			{Name: "forward-nobody-listens", Needs: forward, Func: portNobody},
+			{Name: "forward-given-up", Needs: forward, Func: portGivenUp},
+			{Name: "forward-after-resume", Needs: needs(driver.PortForward, driver.LifeResume), Proves: forward, Func: portResumed},
+			{Name: "expose-tcp", Needs: tcp, Func: portExpose("tcp")},
+			{Name: "expose-http", Needs: needs(driver.PortHTTP), Func: portExpose("http")},
+			{Name: "expose-dynamic", Needs: needs(driver.PortDynamic, driver.PortTCP), Proves: needs(driver.PortDynamic), Func: portDynamic},
+			{Name: "expose-again", Needs: tcp, Func: portExposeAgain},
+			{Name: "expose-not-configured", Func: portNotConfigured},
+			{Name: "unexpose", Needs: tcp, Func: portUnexpose},
+		},
+	}
+}
+
+// serveEcho starts a server inside that gives back what it gets, or skips the check: a shell alone cannot listen.
+func serveEcho(c *C, box *rpc.Sandbox, port uint16) {
+	p := strconv.Itoa(int(port))
+	servers := [][]string{
+		{"listen", p},
+		{"python3", "-c", "import socketserver as s\nclass H(s.BaseRequestHandler):\n  def handle(self):\n    while True:\n      d=self.request.recv(65536)\n      if not d: break\n      self.request.sendall(d)\ns.ThreadingTCPServer.allow_reuse_address=True\ns.ThreadingTCPServer(('127.0.0.1'," + p + "),H).serve_forever()"},
+		{"socat", "TCP-LISTEN:" + p + ",bind=127.0.0.1,reuseaddr,fork", "EXEC:cat"},
+		{"perl", "-MIO::Socket::INET", "-e", `$s=IO::Socket::INET->new(LocalAddr=>"127.0.0.1",LocalPort=>` + p + `,Listen=>50,ReuseAddr=>1) or die; $SIG{CHLD}="IGNORE"; while(1){ my $c=$s->accept or next; if(fork){close $c;next} while(sysread($c,my $b,65536)){syswrite($c,$b)} exit }`},
+	}
+	for _, argv := range servers {
+		ctx, cancel := context.WithCancelCause(c.Ctx())
+		started, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := box.Run(ctx, &driver.Command{Argv: argv}, driver.Streams{OnStart: func(driver.Started) { close(started) }})
+			done <- err
+		}()
+		select {
+		case <-done: //nolint:errcheck // there is no such program
+			cancel(errEnough)
+			continue
+		case <-started:
+		}
+		c.Cleanup(func() {
+			cancel(errEnough)
+			<-done //nolint:errcheck // only that it has ended counts
+		})
+		ended := false
+		c.Eventually("a server inside listens", func() bool {
+			select {
+			case err := <-done:
+				done <- err
+				ended = true
+				return true
+			default:
+			}
+			conn, err := box.Dial(c.Ctx(), port)
+			if err != nil {
+				return false
+			}
+			_ = conn.Close() // it answered
+			return true
+		})
+		if !ended {
+			return
+		}
+	}
+	c.Skipf("the sandbox has no program that can listen (python3, socat, perl)")
+}
+
+// echoes wants that a connection gives back what it is sent.
+func echoes(c *C, conn io.ReadWriter, data []byte) {
+	sent := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(data)
+		sent <- err
+	}()
+	got := make([]byte, len(data))
+	_, err := io.ReadFull(conn, got)
+	c.OK(err, "read from the port")
+	c.OK(<-sent, "write to the port")
+	c.Same("what came back", got, data)
+}
+
+func dial(c *C, box *rpc.Sandbox, port uint16) net.Conn {
+	conn, err := box.Dial(c.Ctx(), port)
+	c.OK(err, "dial port %d", port)
+	c.Cleanup(func() { _ = conn.Close() }) // it may be closed already
+	return conn
+}
+
+func portForward(c *C) {
+	box := c.Fresh()
+	serveEcho(c, box, 8000)
+	conn := dial(c, box, 8000)
+	echoes(c, conn, []byte("hello"))
+	echoes(c, conn, []byte("again"))
+}
+
+func portForwardMuch(c *C) {
+	box := c.Fresh()
+	serveEcho(c, box, 8001)
+	echoes(c, dial(c, box, 8001), pattern(1<<20))
+}
+
+func portForwardMany(c *C) {
+	box := c.Fresh()
+	serveEcho(c, box, 8002)
+	var conns []net.Conn
+	for range 10 {
+		conns = append(conns, dial(c, box, 8002))
+	}
+	for i, conn := range conns {
+		echoes(c, conn, []byte("connection "+strconv.Itoa(i)))
+	}
+}
+
+func portNobody(c *C) {
+	conn, err := c.Box().Dial(c.Ctx(), 64999)
+	if err == nil {
+		_ = conn.Close() // it should not be there
+	}
+	c.Code(err, "dial a port where nobody listens", errs.PortUnavailable)
+}
+
+func portGivenUp(c *C) {
+	box := c.Fresh()
+	serveEcho(c, box, 8003)
+	for range 10 {
+		conn := dial(c, box, 8003)
+		_, err := conn.Write([]byte("x"))
+		c.OK(err, "write")
+		c.OK(conn.Close(), "close")
+	}
+	echoes(c, dial(c, box, 8003), []byte("after ten that gave up"))
+}
+
+func portResumed(c *C) {
+	box := c.Fresh()
+	serveEcho(c, box, 8004)
+	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
+	c.OK(err, "resume")
+	echoes(c, dial(c, again, 8004), []byte("after a resume"))
+}
+
+func portExpose(protocol string) func(*C) {
+	return func(c *C) {
+		box := c.Fresh(func(r *driver.CreateRequest) { r.Ports = []uint16{8010} })
+		at, err := box.Expose(c.Ctx(), 8010, protocol, false)
+		c.OK(err, "expose a port that was configured")
+		if at.Host == "" || at.Port == 0 {
+			c.Errorf("the address of an exposed port is %q:%d", at.Host, at.Port)
+		}
+	}
+}
+
+func portDynamic(c *C) {
+	at, err := c.Fresh().Expose(c.Ctx(), 8011, "tcp", false)
+	c.OK(err, "expose a port that was not configured")
+	if at.Host == "" || at.Port == 0 {
+		c.Errorf("the address of an exposed port is %q:%d", at.Host, at.Port)
+	}
+}
+
+func portExposeAgain(c *C) {
+	box := c.Fresh(func(r *driver.CreateRequest) { r.Ports = []uint16{8012} })
+	first, err := box.Expose(c.Ctx(), 8012, "tcp", false)
+	c.OK(err, "expose")
+	for range c.Options().Repeat {
+		again, err := box.Expose(c.Ctx(), 8012, "tcp", false)
+		c.OK(err, "expose again")
+		if again.Host != first.Host || again.Port != first.Port {
+			c.Errorf("the address was %s:%d and is %s:%d", first.Host, first.Port, again.Host, again.Port)
+		}
+	}
+}
+
+func portNotConfigured(c *C) {
+	if c.Claims(driver.PortDynamic) {
+		c.Skipf("the driver exposes any port")
+	}
+	_, err := c.Box().Expose(c.Ctx(), 8013, "tcp", false)
+	c.Code(err, "expose a port that was not configured", errs.PortNotConfigured, errs.Unsupported)
+}
+
+func portUnexpose(c *C) {
+	box := c.Fresh(func(r *driver.CreateRequest) { r.Ports = []uint16{8014} })
+	_, err := box.Expose(c.Ctx(), 8014, "tcp", false)
+	c.OK(err, "expose")
+	for range c.Options().Repeat {
+		c.OK(box.Unexpose(c.Ctx(), 8014), "unexpose, also again")
+	}
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package suite is the engine of the conformance suite: it holds driver processes, gives sandboxes to checks, runs the
+// checks and keeps the account of what they proved. It knows no check.
+//
+// A [Suite] begins with one driver process and one sandbox that all checks share. A check that damages its sandbox asks
+// for one of its own, and one that needs a second driver process for another [Process]. After a failed check the shared
+// sandbox is replaced.
+//
+// Size: the life of drivers and sandboxes, what a check may ask for, and the report; each needs the others.
+package suite
+
+import (
+	"slices"
+
+	"github.com/berth-dev/berth/sdk/driver"
+)
+
+// Group is a part of the suite.
+type Group struct {
+	Name   string
+	Doc    string // what the group proves, in one sentence
+	When   When
+	Checks []Check
+}
+
+// When says which option a group waits for.
+type When uint8
+
+// The options.
+const (
+	Always When = iota
+	WithFaults
+	WithPerf
+)
+
+// Check proves one behaviour.
+type Check struct {
+	Name string
+	// Needs are features without which the check has nothing to test: it is skipped unless all are claimed.
+	Needs []driver.Feature
+	// Proves are features that a pass proves; they need not be claimed for the check to run. Nil = Needs.
+	Proves []driver.Feature
+	Tools  []string // what the sandbox must have, see [Suite.Has]
+	// Process says that the check needs a driver that the suite starts itself.
+	Process bool
+	// Binary says that it needs a driver that is a program.
+	Binary bool
+	// Alone says that no other check may run at the same time.
+	Alone bool
+	Func  func(*C)
+}
+
+func (c *Check) proves() []driver.Feature {
+	if c.Proves != nil {
+		return c.Proves
+	}
+	return c.Needs
+}
+
+// selected says whether the options want a check.
+func (o *Options) selected(group, check string) bool {
+	return len(o.Only) == 0 || slices.Contains(o.Only, group) || slices.Contains(o.Only, group+"/"+check)
+}
+
+func (o *Options) skipped(group, check string) (reason string, ok bool) {
+	if reason, ok = o.Skip[group+"/"+check]; !ok {
+		reason, ok = o.Skip[group]
+	}
+	return reason, ok
+}
+
+func (o *Options) enabled(w When) bool {
+	return w == Always || w == WithFaults && o.Faults || w == WithPerf && o.Perf
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/berth-dev/berth/sdk/conformance"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/fake"
+	"github.com/berth-dev/berth/sdk/handshake"
+	"github.com/berth-dev/berth/sdk/serve"
+)
+
+// full is everything that the fake driver's sandboxes are.
+type full interface {
+	driver.Sandbox
+	driver.Stopper
+	driver.Pauser
+	driver.Inspector
+	driver.Preserved
+	driver.Reattached
+	driver.DeadlineExtender
+	driver.Watcher
+	driver.FileSystem
+	driver.FileWatcher
+	driver.TreeIO
+	driver.ProcessTable
+	driver.NativeSnapshotter
+	driver.PortExposer
+	driver.PortForwarder
+	driver.Mounter
+	driver.AccountKeeper
+}
+
+// mutant is the fake driver with something broken; nil = nothing.
+type mutant struct {
+	*fake.Driver
+	describe func(*driver.Description)
+	create   func(*driver.CreateRequest)
+	resume   func(context.Context, *fake.Driver, *driver.ResumeRequest) (driver.Sandbox, error)
+	box      func(full) full
+}
+
+func (m *mutant) wrap(s driver.Sandbox, err error) (driver.Sandbox, error) {
+	if err != nil || m.box == nil {
+		return s, err
+	}
+	return m.box(s.(full)), nil
+}
+
+func (m *mutant) Describe() driver.Description {
+	d := m.Driver.Describe()
+	if m.describe != nil {
+		m.describe(&d)
+	}
+	return d
+}
+
+func (m *mutant) Create(ctx context.Context, r *driver.CreateRequest) (driver.Sandbox, error) {
+	if m.create != nil {
+		m.create(r)
+	}
+	return m.wrap(m.Driver.Create(ctx, r))
+}
+
+func (m *mutant) Resume(ctx context.Context, r *driver.ResumeRequest) (driver.Sandbox, error) {
+	if m.resume != nil {
+		return m.resume(ctx, m.Driver, r)
+	}
+	return m.wrap(m.Driver.Resume(ctx, r))
+}
+
+type (
+	alwaysZero   struct{ full }
+	noSize       struct{ full }
+	noOffset     struct{ full }
+	noLimits     struct{ full }
+	anybody      struct{ full }
+	immortal     struct{ full }
+	plainErrors  struct{ full }
+	talkative    struct{ full }
+	halfWritten  struct{ full }
+	neverRunning struct{ full }
+)
+
+func (b alwaysZero) Run(ctx context.Context, cmd *driver.Command, s driver.Streams) (driver.Exit, error) {
+	e, err := b.full.Run(ctx, cmd, s)
+	e.Code = 0
+	return e, err
+}
+
+func (b noSize) Run(ctx context.Context, cmd *driver.Command, s driver.Streams) (driver.Exit, error) {
+	c := *cmd
+	c.Size = driver.Size{}
+	return b.full.Run(ctx, &c, s)
+}
+
+func (b noOffset) Open(ctx context.Context, p string, o driver.ReadOptions) (driver.FileInfo, io.ReadCloser, error) {
+	o.Offset = 0
+	return b.full.Open(ctx, p, o)
+}
+
+func (b noLimits) Import(ctx context.Context, o driver.ImportOptions, r io.Reader) (driver.ImportResult, error) {
+	o.Limits = driver.TreeLimits{}
+	return b.full.Import(ctx, o, r)
+}
+
+func (anybody) Dial(context.Context, uint16) (net.Conn, error) {
+	a, _ := net.Pipe()
+	return a, nil
+}
+
+func (immortal) Destroy(context.Context) error { return nil }
+
+func (b plainErrors) Stat(ctx context.Context, paths []string, o driver.StatOptions) ([]driver.StatResult, error) {
+	return nil, errors.New("something is wrong")
+}
+
+func (b talkative) State() driver.State {
+	s := b.full.State()
+	s.Display = map[string]string{"environment": fmt.Sprint(canaryOf)}
+	return s
+}
+
+// canaryOf is the secret environment that the last create was given.
+var canaryOf map[string]string
+
+func (b halfWritten) Write(ctx context.Context, p string, o driver.WriteOptions, r io.Reader) (driver.WriteResult, error) {
+	o.Append = true
+	return b.full.Write(ctx, p, o, r)
+}
+
+func (b neverRunning) Run(ctx context.Context, cmd *driver.Command, s driver.Streams) (driver.Exit, error) {
+	if slices.Equal(cmd.Argv, []string{"true"}) {
+		return driver.Exit{}, errors.New("no more")
+	}
+	return b.full.Run(ctx, cmd, s)
+}
+
+// broken are the ways in which a driver program can be broken, as the value of this variable.
+const broken = "BERTH_TEST_BROKEN"
+
+// brokenProgram is a driver that breaks the rules of a program.
+func brokenProgram(how string) {
+	switch how {
+	case "cookie":
+		if os.Getenv(handshake.EnvCookie) == "" {
+			fmt.Println("1|1|unix|/nowhere|grpc")
+			os.Exit(0)
+		}
+		serve.Main(func(hclog.Logger) driver.Driver { return fake.New(fake.Options{}) })
+	case "memory":
+		serve.Main(func(hclog.Logger) driver.Driver { return fake.New(fake.Options{}) })
+	}
+}
+
+// TestEachGroupCanFail breaks one thing in a driver and wants that the checks of it, and the report, say so.
+func TestEachGroupCanFail(t *testing.T) {
+	wrap := func(f func(full) full) mutant { return mutant{box: f} }
+	for _, x := range []struct {
+		check   string // that has to fail
+		mutant  mutant
+		program string // how the program is broken; empty = it is the value above, in process
+	}{
+		{check: "handshake/no-cookie", program: "cookie"},
+		{check: "schema/documented", mutant: mutant{describe: func(d *driver.Description) { d.SandboxConfig.Block.Attributes[0].Doc = "" }}},
+		{check: "lifecycle/resume-destroyed", mutant: mutant{resume: func(ctx context.Context, d *fake.Driver, r *driver.ResumeRequest) (driver.Sandbox, error) {
+			if s, err := d.Resume(ctx, r); err == nil {
+				return s, nil
+			}
+			return d.Create(ctx, &driver.CreateRequest{SandboxID: r.SandboxID, Progress: r.Progress})
+		}}},
+		{check: "lifecycle/state-holds-no-secret", mutant: mutant{
+			create: func(r *driver.CreateRequest) { canaryOf = r.SecretEnv }, box: func(f full) full { return talkative{f} },
+		}},
+		{check: "process/exit-codes", mutant: wrap(func(f full) full { return alwaysZero{f} })},
+		{check: "pty/size", mutant: wrap(func(f full) full { return noSize{f} })},
+		{check: "files/read-ranges", mutant: wrap(func(f full) full { return noOffset{f} })},
+		{check: "files/write-and-read", mutant: wrap(func(f full) full { return halfWritten{f} })},
+		{check: "files/stat", mutant: wrap(func(f full) full { return plainErrors{f} })},
+		{check: "tree/import-bounded", mutant: wrap(func(f full) full { return noLimits{f} })},
+		{check: "ports/forward-nobody-listens", mutant: wrap(func(f full) full { return anybody{f} })},
+		{check: "accounts/at-create", mutant: mutant{create: func(r *driver.CreateRequest) { r.Accounts = driver.Accounts{} }}},
+		{check: "faults/killed-while-idle", program: "memory"},
+		{check: "perf/run", mutant: wrap(func(f full) full { return neverRunning{f} })},
+		{check: "leaks/sandboxes", mutant: wrap(func(f full) full { return immortal{f} })},
+	} {
+		t.Run(x.check, func(t *testing.T) {
+			opts := conformance.Options{Only: []string{x.check}, Repeat: 1, Faults: true, Perf: true}
+			if x.program != "" {
+				opts.Binary, opts.Env = os.Args[0], []string{asDriver + "=" + t.TempDir(), broken + "=" + x.program}
+			} else {
+				backend := &fake.Backend{}
+				opts.Driver = func() driver.Driver {
+					m := x.mutant
+					m.Driver = fake.New(fake.Options{Shared: backend})
+					return &m
+				}
+			}
+			report, err := conformance.Execute(t.Context(), opts, nil)
+			if report == nil {
+				t.Fatalf("the driver could not be tested: %v", err)
+			}
+			if report.OK() {
+				t.Error("the report says that the driver conforms")
+			}
+			for _, r := range report.Results {
+				if r.Group+"/"+r.Check == x.check && r.Status != conformance.Failed {
+					t.Errorf("the check %s: %s", r.Status, r.Reason)
+				}
+			}
+		})
+	}
+}
