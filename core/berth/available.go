@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package berth
+
+import (
+	"cmp"
+
+	"github.com/berth-dev/berth/core/spec"
+)
+
+// available refuses what the language has and this version does not do.
+func available(r *spec.Run) error {
+	for _, check := range []error{agentAvailable(r.Agent), runAvailable(r), manifestAvailable(manifestOf(r)), sandboxAvailable(r.Sandbox)} {
+		if check != nil {
+			return check
+		}
+	}
+	return nil
+}
+
+// manifestOf is the manifest that counts in a run; nil = none.
+func manifestOf(r *spec.Run) *spec.Manifest { return cmp.Or(r.Manifest, r.Agent.Manifest) }
+
+func agentAvailable(a *spec.Agent) error {
+	c := a.Capabilities
+	guards := append(append([]*spec.Guardrail(nil), a.InputGuardrails...), a.OutputGuardrails...)
+	switch {
+	case c.Skills != nil:
+		return unavailable(c.Skills.Pos, "agent %q has skills", a.Label)
+	case c.Memory != nil:
+		return unavailable(c.Memory.Pos, "agent %q has memory", a.Label)
+	case c.Compaction != nil && (c.Compaction.Policy != "" || c.Compaction.Pos != a.Pos):
+		// The default set has compaction too; what nobody asked for is not refused.
+		return unavailable(c.Compaction.Pos, "agent %q asks for compaction", a.Label)
+	case len(c.Plugins) > 0:
+		return unavailable(a.Pos, "agent %q has capabilities of plugins", a.Label)
+	case len(a.Tools) > 0:
+		return unavailable(a.Tools[0].Pos, "agent %q uses tool %s.%s", a.Label, a.Tools[0].Kind, a.Tools[0].Label)
+	case len(a.MCPServers) > 0:
+		return unavailable(a.MCPServers[0].Pos, "agent %q uses MCP server %s.%s", a.Label, a.MCPServers[0].Kind, a.MCPServers[0].Label)
+	case len(a.Handoffs) > 0:
+		return unavailable(a.Handoffs[0].Pos, "agent %q hands off to other agents", a.Label)
+	case len(a.AgentTools) > 0:
+		return unavailable(a.AgentTools[0].Pos, "agent %q uses agents as tools", a.Label)
+	case a.OutputSchema != nil:
+		return unavailable(a.OutputSchema.Pos, "agent %q has an output schema", a.Label)
+	case asks(a.Approvals):
+		return unavailable(a.Pos, "agent %q has approval rules", a.Label)
+	case len(guards) > 0:
+		return unavailable(guards[0].Pos, "agent %q has guardrails", a.Label)
+	case a.Prompt != nil:
+		return unavailable(a.Pos, "agent %q has a stored prompt", a.Label)
+	case len(a.Hooks) > 0:
+		return unavailable(a.Pos, "agent %q has hooks", a.Label)
+	}
+	return nil
+}
+
+func runAvailable(r *spec.Run) error {
+	guards := append(append([]*spec.Guardrail(nil), r.InputGuardrails...), r.OutputGuardrails...)
+	switch {
+	case asks(r.Approvals):
+		return unavailable(r.Pos, "run %q has approval rules", r.Label)
+	case len(guards) > 0:
+		return unavailable(guards[0].Pos, "run %q has guardrails", r.Label)
+	case r.ConversationID != "" || r.PreviousResponse != "":
+		return unavailable(r.Pos, "run %q goes on with a conversation of the provider", r.Label)
+	case r.SessionStore != "":
+		return unavailable(r.Pos, "run %q has a session store", r.Label)
+	case r.Budget.CostUSD != 0:
+		return unavailable(r.Pos, "run %q has a cost budget", r.Label)
+	case r.Trace != nil && !r.Trace.Disabled:
+		return unavailable(r.Pos, "run %q has a trace", r.Label)
+	}
+	return nil
+}
+
+func asks(a *spec.Approvals) bool { return a != nil && (a.Default == "ask" || len(a.Rules) > 0) }
+
+func manifestAvailable(m *spec.Manifest) error {
+	if m == nil {
+		return nil
+	}
+	for i := range m.Entries {
+		if e := &m.Entries[i]; e.Kind == spec.EntryMount {
+			return unavailable(e.Pos, "the manifest has mount %q", e.Path)
+		}
+	}
+	return nil
+}
+
+func sandboxAvailable(s *spec.Sandbox) error {
+	if s == nil {
+		return nil
+	}
+	p, life := s.Session, s.Lifetime
+	switch {
+	case s.Snapshot != nil && s.Snapshot.Kind != "none" && s.Snapshot.Persist != "never" && s.Snapshot.Persist != "manual":
+		return unavailable(s.Snapshot.Pos, "sandbox %q takes snapshots", s.Label)
+	case len(s.Ports) > 0:
+		return unavailable(s.Pos, "sandbox %q exposes ports", s.Label)
+	case p.Source != "" && p.Source != "create":
+		return unavailable(p.Pos, "sandbox %q has the session source %q", s.Label, p.Source)
+	case p.StateFile != "" || p.Key.Literal != "" || p.Key.Expr != nil:
+		return unavailable(p.Pos, "sandbox %q keeps its session for other runs", s.Label)
+	case p.OnGone != "" && p.OnGone != "fail":
+		return unavailable(p.Pos, "sandbox %q is replaced when it is gone (on_gone = %q)", s.Label, p.OnGone)
+	case life.Idle != 0 || life.SnapshotBefore != 0 || (life.Extend != nil && *life.Extend):
+		return unavailable(s.Pos, "sandbox %q has a lifetime that is watched over", s.Label)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package berth_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/berth-dev/berth/core/berth"
+	"github.com/berth-dev/berth/core/plugin"
+	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/sdk/errs"
+)
+
+// What the language has and this version does not do is refused with its place, before anything is made.
+func TestUnavailable(t *testing.T) {
+	dir := t.TempDir()
+	m := plugin.NewManager(plugin.Config{})
+	t.Cleanup(func() { _ = m.Close(t.Context()) })
+	h := harness(m, nil, dir)
+	at := spec.Pos{File: "/project/main.berth.hcl", Line: 12, Column: 3}
+	for name, edit := range map[string]func(*spec.Run){
+		"skills":               func(r *spec.Run) { r.Agent.Capabilities.Skills = &spec.SkillsCapability{Pos: at} },
+		"memory":               func(r *spec.Run) { r.Agent.Capabilities.Memory = &spec.MemoryCapability{Pos: at} },
+		"capabilities of plug": func(r *spec.Run) { r.Agent.Capabilities.Plugins = map[string]map[string]any{"x": nil} },
+		"tool http.x":          func(r *spec.Run) { r.Agent.Tools = []*spec.Tool{{Kind: "http", Label: "x", Pos: at}} },
+		"MCP server stdio.x":   func(r *spec.Run) { r.Agent.MCPServers = []*spec.MCPServer{{Kind: "stdio", Label: "x", Pos: at}} },
+		"hands off":            func(r *spec.Run) { r.Agent.Handoffs = []*spec.Handoff{{Pos: at}} },
+		"agents as tools":      func(r *spec.Run) { r.Agent.AgentTools = []*spec.AgentTool{{Pos: at}} },
+		"output schema":        func(r *spec.Run) { r.Agent.OutputSchema = &spec.OutputSchema{Pos: at} },
+		"approval rules":       func(r *spec.Run) { r.Agent.Approvals = &spec.Approvals{Default: "ask"} },
+		"run \"default\" has":  func(r *spec.Run) { r.Approvals = &spec.Approvals{Rules: []spec.ApprovalRule{{}}} },
+		"takes snapshots": func(r *spec.Run) {
+			r.Sandbox.Snapshot = &spec.SnapshotPolicy{Kind: "local", Persist: "on_stop", Pos: at}
+		},
+		"exposes ports":                   func(r *spec.Run) { r.Sandbox.Ports = []spec.Port{{Port: 80}} },
+		"guardrails":                      func(r *spec.Run) { r.InputGuardrails = []*spec.Guardrail{{Pos: at}} },
+		"agent \"worker\" has guardrails": func(r *spec.Run) { r.Agent.OutputGuardrails = []*spec.Guardrail{{Pos: at}} },
+		"stored prompt":                   func(r *spec.Run) { r.Agent.Prompt = &spec.StoredPrompt{ID: "x"} },
+		"hooks":                           func(r *spec.Run) { r.Agent.Hooks = map[string]string{"on_start": "x"} },
+		"conversation of the provider":    func(r *spec.Run) { r.ConversationID = "x" },
+		"goes on with":                    func(r *spec.Run) { r.PreviousResponse = "x" },
+		"session store":                   func(r *spec.Run) { r.SessionStore = "x" },
+		"cost budget":                     func(r *spec.Run) { r.Budget.CostUSD = 1 },
+		"asks for compaction": func(r *spec.Run) {
+			r.Agent.Capabilities.Compaction = &spec.CompactionCapability{Policy: "static", Threshold: 0.5, Pos: at}
+		},
+		"mount \"data\"": func(r *spec.Run) {
+			r.Manifest.Entries = append(r.Manifest.Entries, spec.Entry{Kind: spec.EntryMount, Path: "data", Mount: &spec.MountEntry{Kind: "s3"}, Pos: at})
+		},
+		"keeps its session": func(r *spec.Run) { r.Sandbox.Session = spec.SessionPolicy{StateFile: "/x", Pos: at} },
+		"on_gone":           func(r *spec.Run) { r.Sandbox.Session = spec.SessionPolicy{OnGone: "create", Pos: at} },
+		"lifetime":          func(r *spec.Run) { r.Sandbox.Lifetime.Idle = 1 },
+		"has a trace":       func(r *spec.Run) { r.Trace = &spec.Trace{ID: "x"} },
+		"source \"attach\"": func(r *spec.Run) { r.Sandbox.Session = spec.SessionPolicy{Source: "attach", Pos: at} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, r := worker()
+			r.Pos, r.Agent.Pos, r.Sandbox.Pos = at, at, at
+			edit(r)
+			_, err := h.Run(t.Context(), berth.RunOptions{Project: p, Run: r, Name: "replay", Model: player(t, turn{"say": "x"})})
+			if err == nil || !errors.Is(err, errs.Unsupported) || !strings.HasPrefix(err.Error(), "main.berth.hcl:12: ") || !strings.Contains(err.Error(), name) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	// Nothing that the default configuration fills in is refused.
+	p, r := worker()
+	r.Agent.Pos = at
+	r.Agent.Capabilities.Compaction = &spec.CompactionCapability{Pos: at}
+	r.Sandbox.Session = spec.SessionPolicy{Source: "create", OnGone: "fail", AtEnd: "destroy"}
+	plan, err := h.Plan(t.Context(), p, r)
+	if err != nil || len(plan.Unavailable) > 0 {
+		t.Errorf("%+v, %v", plan, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("something was made: %v, %v", entries, err)
+	}
+}

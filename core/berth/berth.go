@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package berth puts the parts together: from a project it opens sandboxes and performs runs. The command line is one
+// user of it, a program that embeds berth another.
+//
+// A [Harness] owns the driver processes; a run or a session borrows them. What the language has and this version does
+// not do is refused when it would be needed, never passed over.
+package berth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/plugin"
+	"github.com/berth-dev/berth/core/runlog"
+	"github.com/berth-dev/berth/core/sandbox"
+	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/internal/version"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+)
+
+// DefaultDriver is the driver of a project that names none.
+const DefaultDriver = "unixlocal"
+
+// Config is for [New].
+type Config struct {
+	Plugins  *plugin.Manager // required; the caller closes it
+	Watch    *Watch          // what Plugins tells; nil = sessions are not told
+	CacheDir string          // for repositories; required
+	RunsDir  string          // of run logs; required
+	// DefaultDriver is used where a project names no driver; empty = [DefaultDriver].
+	DefaultDriver string
+	DefaultModel  string           // where neither agent nor run names one; empty = the model package's
+	Now           func() time.Time // nil = time.Now
+}
+
+// Harness performs runs. It may be used from several goroutines.
+type Harness struct{ cfg Config }
+
+// New makes a harness.
+func New(cfg Config) *Harness {
+	if cfg.DefaultDriver == "" {
+		cfg.DefaultDriver = DefaultDriver
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Harness{cfg: cfg}
+}
+
+// SandboxOptions say which sandbox of a project is wanted.
+type SandboxOptions struct {
+	ID       string
+	Sandbox  *spec.Sandbox // nil = the default driver
+	Manifest *spec.Manifest
+	RunAs    string
+	Vars     spec.RunVars
+	Labels   map[string]string
+	Keep     bool
+	Resume   *driver.State
+	Fixed    *sandbox.Fixed // of the sandbox to resume
+	Emit     func(event.Data)
+}
+
+// Open opens a session. Closing it gives the driver back too.
+func (h *Harness) Open(ctx context.Context, p *spec.Project, o SandboxOptions) (*sandbox.Session, error) {
+	name := h.DriverOf(o.Sandbox)
+	handle, err := h.cfg.Plugins.Acquire(ctx, h.request(p, name))
+	if err != nil {
+		return nil, err
+	}
+	opened, over := h.cfg.Watch.begin(o.ID, handle.Status().Driver, o.Emit)
+	s, err := sandbox.Open(ctx, sandbox.Config{
+		ID: o.ID, Driver: handle, DriverName: name, Spec: o.Sandbox, Manifest: o.Manifest, RunAs: o.RunAs, Vars: o.Vars,
+		Labels: o.Labels, CacheDir: h.cfg.CacheDir, Emit: o.Emit, Now: h.cfg.Now, Keep: o.Keep, Resume: o.Resume, Fixed: o.Fixed,
+		Released: func() { over(); handle.Release() },
+	})
+	if err != nil {
+		over()
+		handle.Release()
+		return nil, err
+	}
+	opened(s)
+	return s, nil
+}
+
+// DriverOf is the name of a sandbox's driver.
+func (h *Harness) DriverOf(s *spec.Sandbox) string {
+	if s == nil || s.Driver == "" {
+		return h.cfg.DefaultDriver
+	}
+	return s.Driver
+}
+
+// request finds the driver block and the requirement that belong to a name.
+func (h *Harness) request(p *spec.Project, label string) plugin.Request {
+	req := plugin.Request{Name: label}
+	if p == nil {
+		return req
+	}
+	if d := p.Drivers[label]; d != nil {
+		req.Process = d
+		if d.Uses != "" {
+			req.Name = d.Uses
+		}
+	}
+	req.Requirement = p.RequiredDrivers[req.Name]
+	return req
+}
+
+// sessionFile is what a run needs to find its sandbox again.
+const sessionFile = "session.json"
+
+// runDir is the directory of a run.
+func (h *Harness) runDir(id string) (string, error) {
+	dir, err := runlog.Dir(h.cfg.RunsDir, id)
+	if err != nil {
+		return "", err
+	}
+	return dir, nil
+}
+
+// unknownRun says that there is no such run, and where it was looked for.
+func (h *Harness) unknownRun(id string) error {
+	return errs.New(errs.InvalidArgument, "there is no run %q in %s", id, h.cfg.RunsDir).
+		WithHint("berth run names a run in its first and its last line")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// unavailable refuses a part of the language that has no behaviour yet.
+func unavailable(pos spec.Pos, format string, args ...any) error {
+	at := ""
+	if pos.File != "" {
+		at = fmt.Sprintf("%s:%d: ", filepath.Base(pos.File), pos.Line)
+	}
+	return errs.New(errs.Unsupported, "%s%s, which berth %s cannot do yet", at, fmt.Sprintf(format, args...), version.String()).
+		WithHint("leave it out for now; berth validate accepts it, so the file stays good for later versions")
+}

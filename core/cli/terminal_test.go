@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a program on a terminal of its own, as the foreground process group, as a shell would start it.
+type terminal struct {
+	t    *testing.T
+	ctrl *os.File
+	cmd  *exec.Cmd
+
+	mu     sync.Mutex
+	out    bytes.Buffer  // guarded by mu
+	change chan struct{} // guarded by mu; closed at the next output
+	closed bool          // guarded by mu
+}
+
+func startOnTerminal(t *testing.T, dir string, cols uint16, argv ...string) *terminal {
+	t.Helper()
+	ctrl, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	t.Cleanup(func() { ctrl.Close() }) // the program has ended
+	if err := unix.IoctlSetPointerInt(int(ctrl.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(ctrl.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close() // the program has its own
+	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: cols}); err != nil {
+		t.Fatal(err)
+	}
+	p := &terminal{t: t, ctrl: ctrl, change: make(chan struct{})}
+	p.cmd = exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	p.cmd.Dir, p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = dir, tty, tty, tty
+	p.cmd.Env = append(os.Environ(), "HOME="+dir, "TERM=xterm-256color")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.read()
+	return p
+}
+
+func (p *terminal) read() {
+	buf := make([]byte, 4096)
+	for {
+		n, err := p.ctrl.Read(buf)
+		p.mu.Lock()
+		p.out.Write(buf[:n])
+		close(p.change)
+		p.change = make(chan struct{})
+		p.closed = err != nil
+		p.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// wait waits until the program has written something.
+func (p *terminal) wait(pattern string) []string {
+	p.t.Helper()
+	re := regexp.MustCompile(pattern)
+	late := time.NewTimer(time.Minute)
+	defer late.Stop()
+	for {
+		p.mu.Lock()
+		text, change, closed := p.out.String(), p.change, p.closed
+		p.mu.Unlock()
+		if m := re.FindStringSubmatch(text); m != nil {
+			return m
+		}
+		if closed {
+			p.t.Fatalf("the program ended without %q:\n%s", pattern, text)
+		}
+		select {
+		case <-change:
+		case <-late.C:
+			p.t.Fatalf("no %q in\n%s", pattern, text)
+		}
+	}
+}
+
+func (p *terminal) press(keys string) {
+	p.t.Helper()
+	if _, err := p.ctrl.WriteString(keys); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// end waits for the program's end and gives its exit code.
+func (p *terminal) end() int {
+	p.t.Helper()
+	err := p.cmd.Wait()
+	var ee *exec.ExitError
+	if err != nil && !errors.As(err, &ee) {
+		p.t.Fatal(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+const project = `agent "helper" {
+  instructions = "Help."
+}
+
+run "default" {
+  agent = agent.helper
+  input = "go"
+}
+`
+
+// slow is a run whose command tells the signals that it gets.
+const slow = `{"berth_transcript": 1}
+{"calls": [{"tool": "exec_command", "args": {"cmd": "trap 'echo got I''NT' INT; echo wor''king; while :; do sleep 0.1; done", "login": false, "yield_time_ms": 30000}}]}
+{"say": "done after all"}
+`
+
+func writeProject(t *testing.T, transcript string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"main.berth.hcl": project, "t.jsonl": transcript} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestCtrlCStopsARunCleanly(t *testing.T) {
+	berth := filepath.Join(programs(t), "berth")
+	dir := writeProject(t, slow)
+	p := startOnTerminal(t, dir, 80, berth, "run", "--replay", "t.jsonl")
+	p.wait(`working`)
+	p.press("\x03")
+	id := p.wait(`hint: .*berth resume (\w+)`)[1]
+	if code := p.end(); code != 130 {
+		t.Errorf("exit code %d, want 130", code)
+	}
+	text := p.out.String()
+	if !strings.Contains(text, "run "+id+": cancelled") || strings.Contains(text, "got INT") {
+		t.Errorf("the run ended with\n%s", text)
+	}
+}
+
+func TestCtrlCTwiceEndsARunNow(t *testing.T) {
+	berth := filepath.Join(programs(t), "berth")
+	dir := writeProject(t, slow)
+	p := startOnTerminal(t, dir, 80, berth, "run", "--replay", "t.jsonl")
+	p.wait(`working`)
+	p.press("\x03\x03")
+	began := time.Now()
+	if code := p.end(); code != 130 && code != -1 {
+		t.Errorf("exit code %d", code)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestExecOnATerminal(t *testing.T) {
+	berth := filepath.Join(programs(t), "berth")
+	p := startOnTerminal(t, t.TempDir(), 97, berth, "exec", "-q", "--", "sh", "-c",
+		`trap 'echo "signals: INT"; exit 5' INT; stty size; echo rea""dy; while :; do sleep 0.1; done`)
+	p.wait(`24 97\r\n`)
+	p.wait(`ready`)
+	p.press("\x03")
+	p.wait(`signals: INT`)
+	if code := p.end(); code != 5 {
+		t.Errorf("exit code %d, want the command's 5", code)
+	}
+	if n := strings.Count(p.out.String(), "signals: INT"); n != 1 {
+		t.Errorf("the command got %d interrupts", n)
+	}
+}

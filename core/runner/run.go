@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/model"
+	"github.com/berth-dev/berth/core/run"
+	"github.com/berth-dev/berth/core/runner/stream"
+)
+
+// The types of the log entries that hold the engine's part.
+const (
+	entryStep  = "step"  // an event of the engine and what it settled, see step
+	entryState = "state" // the whole state after the steps before it
+)
+
+// stateEvery is how many steps may follow the last state in the log.
+const stateEvery = 256
+
+// step is a step of the engine in the log. Together they are the run: the transcript is the concatenation of Items.
+type step struct {
+	Event   json.RawMessage   `json:"event"`
+	Items   []run.Ref         `json:"items,omitempty"`
+	Settled []run.SettledCall `json:"settled,omitempty"`
+}
+
+// encodeStep makes the JSON of a [step] without going through the event, which is most of it, once more.
+func encodeStep(event []byte, ef run.Persist) ([]byte, error) {
+	out := append(append(make([]byte, 0, len(event)+512), `{"event":`...), event...)
+	if len(ef.Items) > 0 {
+		raw, err := json.Marshal(ef.Items)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, `,"items":`...), raw...)
+	}
+	if len(ef.Settled) > 0 {
+		raw, err := json.Marshal(ef.Settled)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, `,"settled":`...), raw...)
+	}
+	return append(out, '}'), nil
+}
+
+// Run starts a run and performs it to its end. The error is not nil when the run could not be performed (a bad
+// configuration, a log that cannot be written) or when its status is failed; the result is nil only in the first case.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	x, err := newExecutor(cfg, history{})
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", cfg.RunID, err)
+	}
+	for rec, err := range cfg.Log.Records() {
+		if err != nil || rec.Type == entryStep {
+			return nil, x.abandon(errors.Join(errors.New("the log is not empty; a run in it can be resumed"), err))
+		}
+	}
+	input := model.Message("user", cfg.Run.Input)
+	ref, err := x.put(input)
+	if err != nil {
+		return nil, x.abandon(err)
+	}
+	return x.perform(ctx, run.Start{
+		Time: cfg.Now(), RunID: cfg.RunID, Agent: cfg.Run.Agent.Label, Config: cfg.machine(), Input: []run.Ref{ref},
+	})
+}
+
+// Resume goes on with the run that is in the log: after a crash, or after any end but a complete one. Limits, agent and
+// tools are those of cfg; the transcript, the counters and what is pending come from the log.
+func Resume(ctx context.Context, cfg Config) (*Result, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("resume run: %w", err)
+	}
+	h, err := load(cfg.Log)
+	if err != nil {
+		return nil, fmt.Errorf("resume run %s: %w", cfg.RunID, err)
+	}
+	if h.state.RunID != cfg.RunID {
+		return nil, fmt.Errorf("resume run %s: the log holds run %q", cfg.RunID, h.state.RunID)
+	}
+	if h.state.Status == run.Completed {
+		return nil, fmt.Errorf("resume run %s: it is complete", cfg.RunID)
+	}
+	x, err := newExecutor(cfg, h)
+	if err != nil {
+		return nil, fmt.Errorf("resume run %s: %w", cfg.RunID, err)
+	}
+	return x.perform(ctx, run.Resume{Time: cfg.Now(), Config: cfg.machine()})
+}
+
+// history is what a log says.
+type history struct {
+	state run.State
+	items []model.Item
+	prior map[string]run.PriorCall
+	event []byte // the last event of the stream
+}
+
+// load reads a run from its log.
+func load(log Log) (history, error) {
+	h := history{prior: map[string]run.PriorCall{}}
+	var tail []json.RawMessage // events of the engine after the last state
+	for rec, err := range log.Records() {
+		if err != nil {
+			return h, err
+		}
+		switch rec.Type {
+		case entryStep:
+			var st step
+			if err := json.Unmarshal(rec.Data, &st); err != nil {
+				return h, fmt.Errorf("record %d: %w", rec.Seq, err)
+			}
+			for _, ref := range st.Items {
+				it, err := log.Get(ref)
+				if err != nil {
+					return h, fmt.Errorf("record %d: %w", rec.Seq, err)
+				}
+				h.items = append(h.items, it)
+			}
+			for _, c := range st.Settled {
+				h.prior[c.CallID] = c.PriorCall
+			}
+			tail = append(tail, st.Event)
+		case entryState:
+			h.state = run.State{}
+			if err := json.Unmarshal(rec.Data, &h.state); err != nil {
+				return h, fmt.Errorf("record %d: %w", rec.Seq, err)
+			}
+			tail = tail[:0]
+		case stream.EntryType:
+			h.event = rec.Data
+		}
+	}
+	for _, raw := range tail {
+		ev, err := run.UnmarshalEvent(raw)
+		if err != nil {
+			return h, err
+		}
+		if h.state, _, err = run.Step(h.state, ev); err != nil {
+			return h, err
+		}
+	}
+	if h.state.Status == "" {
+		return h, errors.New("the log holds no run: it ended before the first step was written. Start it anew")
+	}
+	return h, nil
+}
+
+// History is a run as its log has it.
+type History struct {
+	State run.State
+	Items []model.Item // the transcript
+}
+
+// Read reads the run that is in a log, whatever became of it.
+func Read(log Log) (History, error) {
+	h, err := load(log)
+	return History{State: h.state, Items: h.items}, err
+}
+
+// perform drives the run from its first event to its end.
+func (x *executor) perform(ctx context.Context, first run.Event) (*Result, error) {
+	started := event.RunStarted{Input: x.cfg.Run.Input, Model: x.cfg.ModelName}
+	if sb := x.cfg.Run.Sandbox; sb != nil && x.cfg.Run.Agent.Sandboxed {
+		started.Driver = sb.Driver
+	}
+	_, started.Resumed = first.(run.Resume)
+	x.stream.At(x.cfg.Run.Agent.Label, 0)
+	x.stream.Send(started)
+	if !x.cfg.Run.Agent.Sandboxed {
+		var err error
+		if x.ready, err = prepare(ctx, &x.cfg, x.stream, nil); err != nil {
+			return nil, x.abandon(err)
+		}
+	}
+	if err := x.loop(ctx, first); err != nil {
+		x.closeSession(ctx, x.session, run.Failed)
+		return nil, x.abandon(err)
+	}
+	x.closeSession(ctx, x.session, x.finish.Status)
+	res := x.result()
+	x.stream.Send(event.RunFinished{
+		Status: string(res.Status), Output: res.Output, Error: failureText(res.Failure), Hint: res.Hint,
+		Usage: res.Usage, Turns: res.Turns,
+	})
+	if err := x.appendEvents(); err != nil {
+		return nil, x.abandon(err)
+	}
+	x.stream.End()
+	if res.Status == run.Failed {
+		return res, fmt.Errorf("run %s: %w", x.cfg.RunID, x.failure())
+	}
+	return res, nil
+}
+
+// abandon gives up a run that cannot be performed.
+func (x *executor) abandon(err error) error {
+	x.stream.Send(event.RunFinished{
+		Status: string(run.Failed), Error: err.Error(), Hint: x.resumeHint(), Usage: x.state.Usage, Turns: x.state.Turn,
+	})
+	x.stream.End()
+	return fmt.Errorf("run %s: %w", x.cfg.RunID, err)
+}
+
+func (x *executor) result() *Result {
+	s := &x.state
+	res := &Result{RunID: s.RunID, Status: s.Status, Usage: s.Usage, Turns: s.Turn, Failure: x.finish.Error}
+	if ref := x.finish.Output; ref != nil {
+		if it, err := x.cfg.Log.Get(*ref); err == nil {
+			res.Output = it.Text()
+		}
+	}
+	switch {
+	case s.Status == run.Completed:
+	case res.Failure != nil && res.Failure.Hint != "":
+		res.Hint = res.Failure.Hint + " (" + x.resumeHint() + ")"
+	default:
+		res.Hint = x.resumeHint()
+	}
+	return res
+}
+
+func (x *executor) resumeHint() string { return "berth resume " + x.cfg.RunID }
+
+func failureText(f *run.Failure) string {
+	if f == nil {
+		return ""
+	}
+	return f.Message
+}
+
+// failure is the error of a failed run, with its cause when it is known.
+func (x *executor) failure() error {
+	f := x.finish.Error
+	if x.cause != nil && f != nil && f.Message == x.causeText {
+		return x.cause
+	}
+	if f == nil {
+		return errors.New("it failed")
+	}
+	return errors.New(f.Message)
+}
+
+// appendEvents puts the events that wait into the log.
+func (x *executor) appendEvents() error {
+	entries, err := x.stream.Take(x.entries[:0])
+	if err != nil {
+		return err
+	}
+	x.entries = entries
+	return x.cfg.Log.Append(false, entries...)
+}

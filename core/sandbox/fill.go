@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+
+	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/manifest"
+	"github.com/berth-dev/berth/core/run"
+	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+)
+
+// pipeBuffer joins the small writes of an archive.
+const pipeBuffer = 256 << 10
+
+// fill writes the manifest into the workspace, as one stream.
+func (s *Session) fill(ctx context.Context, ws driver.Workspace) error {
+	if len(s.contents.Members) == 0 {
+		return nil
+	}
+	s.cfg.Emit(event.SandboxProgress{
+		Phase: "filling", Total: uint64(s.contents.Bytes()),
+		Message: fmt.Sprintf("%d files, %d bytes", s.contents.Files(), s.contents.Bytes()),
+	})
+	refs := has(s.cfg.Driver, driver.TreeHostRefs)
+	limits := s.cfg.Spec.Archive
+	opts := driver.ImportOptions{
+		Path: s.root, Template: ws.Template, HostReferences: refs,
+		Limits: driver.TreeLimits{MaxInputBytes: limits.MaxInputBytes, MaxExtractedBytes: limits.MaxExtractedBytes, MaxMembers: limits.MaxMembers},
+	}
+	r, w := io.Pipe()
+	made := make(chan error, 1)
+	go func() {
+		b := bufio.NewWriterSize(w, pipeBuffer)
+		err := s.contents.Archive(ctx, b, manifest.ArchiveOptions{HostReferences: refs, Now: s.cfg.Now(), Owner: ws.Owner, Group: ws.Group})
+		if err == nil {
+			err = b.Flush()
+		}
+		made <- err
+		_ = w.CloseWithError(err) // nil is the end of the archive
+	}()
+	res, err := s.Import(ctx, opts, r)
+	_ = r.CloseWithError(io.ErrClosedPipe) // lets the archive end when the driver took no more
+	if merr := <-made; merr != nil && !errors.Is(merr, io.ErrClosedPipe) {
+		return fmt.Errorf("fill the workspace: %w", merr)
+	}
+	if err != nil {
+		if errors.Is(err, errs.ArchiveLimit) {
+			return fmt.Errorf("fill the workspace: %w (raise archive_limits in the sandbox block)", err)
+		}
+		return fmt.Errorf("fill the workspace: %w", err)
+	}
+	for _, skipped := range res.Skipped {
+		s.cfg.Emit(event.Warning{Message: fmt.Sprintf("%s was left out of the workspace: %s", skipped.Path, skipped.Reason)})
+	}
+	return nil
+}
+
+// own gives the root and the entries the owners that the manifest names. Not every driver's import knows the sandbox's
+// users, so it is done by name afterwards; few entries have an owner.
+func (s *Session) own(ctx context.Context) error {
+	m := s.contents.Manifest
+	if m.OwnByRunAs && s.cfg.RunAs != "" {
+		if err := s.SetMeta(ctx, s.root, driver.MetaChange{Owner: &s.cfg.RunAs, Recursive: true}); err != nil {
+			return fmt.Errorf("give the workspace to user %q: %w", s.cfg.RunAs, err)
+		}
+	}
+	for i := range m.Entries {
+		e := &m.Entries[i]
+		if e.Owner == "" && e.Group == "" {
+			continue
+		}
+		change := driver.MetaChange{Recursive: e.Kind == spec.EntryLocalDir || e.Kind == spec.EntryGitRepo}
+		if e.Owner != "" {
+			change.Owner = &e.Owner
+		}
+		if e.Group != "" {
+			change.Group = &e.Group
+		}
+		if err := s.SetMeta(ctx, path.Join(s.root, e.Path), change); err != nil {
+			return fmt.Errorf("%s %q: change its owner: %w", e.Kind, e.Path, err)
+		}
+	}
+	return nil
+}
+
+// Close ends the session. What becomes of the sandbox is the policy's at_end; without one it is removed when the run is
+// complete, and kept stopped when the run can be taken up again.
+func (s *Session) Close(ctx context.Context, status run.Status) error {
+	ctx, cancel := limit(ctx, s.cfg.Spec.Timeouts.Stop, DefaultStopTimeout, "end the sandbox")
+	defer cancel()
+	atEnd := s.cfg.Spec.Session.AtEnd
+	switch {
+	case s.cfg.Keep && (atEnd == "" || atEnd == "destroy"):
+		atEnd = "stop"
+	case atEnd == "" && status != run.Completed: // every other end can be taken up again
+		atEnd = "stop"
+	case atEnd == "":
+		atEnd = "destroy"
+	}
+	outcome, err := "kept", error(nil)
+	switch atEnd {
+	case "destroy":
+		outcome, err = "destroyed", s.Destroy(ctx)
+	case "stop":
+		outcome, err = "stopped", errs.New(errs.Unsupported, "driver %q cannot stop a sandbox and keep its workspace", s.cfg.DriverName)
+		if stopper, ok := s.Sandbox.(driver.Stopper); ok {
+			err = stopper.Stop(ctx, true)
+		}
+	case "pause":
+		outcome, err = "paused", errs.New(errs.Unsupported, "driver %q cannot pause a sandbox", s.cfg.DriverName)
+		if pauser, ok := s.Sandbox.(driver.Pauser); ok {
+			err = pauser.Pause(ctx)
+		}
+	}
+	if c, ok := s.Sandbox.(interface{ Close() }); ok && err == nil {
+		c.Close() // what stays is no longer ours: its driver's process may end
+	}
+	if s.cfg.Released != nil {
+		s.cfg.Released()
+	}
+	if err != nil {
+		return fmt.Errorf("end the sandbox: %w", err)
+	}
+	s.cfg.Emit(event.SandboxEnded{SandboxID: s.cfg.ID, Outcome: outcome})
+	return nil
+}

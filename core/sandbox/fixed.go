@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/schema"
+)
+
+// Fixed is what a sandbox was made with and cannot be given anew: what the driver's schema calls immutable, and what a
+// request to resume does not carry.
+type Fixed struct {
+	// Salt keeps the hashes of secrets from being looked up elsewhere.
+	Salt []byte `json:"salt"`
+	// Values are JSON texts by attribute, as a person knows it. In place of a secret stands its hash.
+	Values map[string]string `json:"values"`
+}
+
+const (
+	secretMark = "(sensitive value "
+	secretEnd  = ")"
+)
+
+// fixed gathers it. A salt makes it comparable with what was gathered before; nil = a new one.
+func fixed(driverName string, s *schema.Schema, req *driver.CreateRequest, salt []byte) (*Fixed, error) {
+	if salt == nil {
+		salt = make([]byte, sha256.Size)
+		rand.Read(salt) // crypto/rand.Read never fails: it ends the program instead
+	}
+	f := &Fixed{Salt: salt, Values: map[string]string{
+		"driver":                 text(cty.StringVal(driverName)),
+		"root of the manifest":   text(cty.StringVal(req.Workspace.Root)),
+		"run_as of the agent":    text(cty.StringVal(req.RunAs)),
+		"max of lifetime":        text(cty.StringVal(req.MaxLifetime.String())),
+		"mode of network":        text(cty.StringVal(req.Network.Mode)),
+		"allow of network":       text(list(req.Network.Allow)),
+		"memory_bytes of limits": text(cty.NumberUIntVal(req.Limits.MemoryBytes)),
+		"cpus of limits":         text(cty.NumberFloatVal(req.Limits.CPUs)),
+		"owner of the workspace": text(cty.StringVal(req.Workspace.Owner)),
+	}}
+	if s == nil {
+		return f, nil
+	}
+	config, err := req.Config.Cty(s)
+	if err != nil {
+		return nil, err
+	}
+	for name, v := range f.immutable(&s.Block, config) {
+		f.Values[name+" of config"] = text(v)
+	}
+	return f, nil
+}
+
+// immutable is what remains of a block when only immutable attributes are left; nil when there is none.
+func (f *Fixed) immutable(b *schema.Block, v cty.Value) map[string]cty.Value {
+	out := map[string]cty.Value{}
+	for i := range b.Attributes {
+		a := &b.Attributes[i]
+		switch {
+		case !a.Immutable:
+		case a.Sensitive:
+			out[a.Name] = cty.StringVal(f.conceal(text(v.GetAttr(a.Name))))
+		default:
+			out[a.Name] = v.GetAttr(a.Name)
+		}
+	}
+	for i := range b.Blocks {
+		n := &b.Blocks[i]
+		inner := v.GetAttr(n.Type)
+		if inner.IsNull() || !inner.IsKnown() {
+			continue
+		}
+		if n.Nesting == schema.Single {
+			if kept := f.immutable(&n.Block, inner); len(kept) > 0 {
+				out[n.Type] = cty.ObjectVal(kept)
+			}
+			continue
+		}
+		var all []cty.Value
+		for _, e := range inner.Elements() {
+			if kept := f.immutable(&n.Block, e); len(kept) > 0 {
+				all = append(all, cty.ObjectVal(kept))
+			}
+		}
+		if len(all) > 0 {
+			out[n.Type] = cty.TupleVal(all)
+		}
+	}
+	return out
+}
+
+func (f *Fixed) conceal(text string) string {
+	m := hmac.New(sha256.New, f.Salt)
+	m.Write([]byte(text))
+	return secretMark + hex.EncodeToString(m.Sum(nil)) + secretEnd
+}
+
+// hold refuses a configuration that the sandbox was not made with. What only one of the two knows is passed over: the
+// driver or berth has changed since.
+func (f *Fixed) hold(now *Fixed, id string, sp *spec.Sandbox) error {
+	for _, name := range slices.Sorted(maps.Keys(f.Values)) {
+		was := f.Values[name]
+		is, known := now.Values[name]
+		if !known || was == is {
+			continue
+		}
+		place := ""
+		if pos := sp.Pos; pos.File != "" {
+			place = fmt.Sprintf("%s:%d: ", pos.File, pos.Line)
+		}
+		return errs.New(errs.ConfigInvalid, "%sthe %s cannot change while sandbox %s lives: it was made with %s, and the files say %s now",
+			place, name, id, reveal(was), reveal(is)).With("sandbox", id).
+			WithHint("set it back to %s to go on in this sandbox; a new run makes one with %s", reveal(was), reveal(is))
+	}
+	return nil
+}
+
+// reveal is a value without the hashes of secrets.
+func reveal(value string) string {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(value, secretMark)
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		_, value, _ = strings.Cut(rest, secretEnd)
+		out.WriteString("(sensitive value)")
+	}
+}
+
+// text is a value as a file would say it, nearly.
+func text(v cty.Value) string {
+	b, err := ctyjson.Marshal(v, v.Type())
+	if err != nil {
+		// It came out of an encoding that JSON has too.
+		return v.GoString()
+	}
+	return string(b)
+}
+
+func list(items []string) cty.Value {
+	all := make([]cty.Value, len(items))
+	for i, s := range items {
+		all[i] = cty.StringVal(s)
+	}
+	return cty.TupleVal(all)
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sandbox opens sessions: it has a driver make a sandbox as the configuration says, fills its workspace from
+// the manifest in one stream, and ends it as the policy says. A [Session] is what tools and commands work with.
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/manifest"
+	"github.com/berth-dev/berth/core/plugin"
+	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/schema"
+)
+
+// The times when the configuration gives none.
+const (
+	DefaultCreateTimeout = 5 * time.Minute
+	DefaultStopTimeout   = time.Minute
+)
+
+// Config says what sandbox is wanted.
+type Config struct {
+	ID         string // ULID; required
+	Driver     *plugin.Handle
+	DriverName string
+	Spec       *spec.Sandbox  // nil = all defaults
+	Manifest   *spec.Manifest // nil = an empty workspace
+	RunAs      string         // user of the agent's commands; empty = the driver's default
+	Vars       spec.RunVars
+	Labels     map[string]string
+	CacheDir   string
+	Emit       func(event.Data) // nil = nobody looks
+	Now        func() time.Time // nil = time.Now
+	// Resume finds the sandbox that an earlier session of this ID left, instead of making one; nil = make one.
+	Resume *driver.State
+	// Fixed is what that sandbox was made with, from [Session.Fixed]; nil = not known.
+	Fixed *Fixed
+	// Released is called when the session has ended; nil = not wanted.
+	Released func()
+	// Keep leaves the sandbox stopped at the end, whatever the policy says.
+	Keep bool
+}
+
+// Session is a live sandbox with its workspace.
+type Session struct {
+	driver.Sandbox
+	driver.FileSystem
+	driver.TreeIO
+	driver.ProcessTable
+
+	cfg      Config
+	root     string
+	info     driver.Info
+	contents *manifest.Contents
+	fixed    *Fixed
+}
+
+// Open makes a sandbox. When it fails, nothing is left behind.
+func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
+	if cfg.Spec == nil {
+		cfg.Spec = &spec.Sandbox{}
+	}
+	if cfg.Manifest == nil {
+		cfg.Manifest = &spec.Manifest{Root: spec.DefaultRoot}
+	}
+	if cfg.Emit == nil {
+		cfg.Emit = func(event.Data) {}
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if s := cfg.Spec; s.Session.Source != "" && s.Session.Source != "create" {
+		return nil, notYet("session source = "+strconv.Quote(s.Session.Source), s.Session.Pos)
+	}
+	wish, what := cfg.Spec.Timeouts.Create, "create the sandbox"
+	if cfg.Resume != nil {
+		wish, what = cfg.Spec.Timeouts.Resume, "find the sandbox again"
+	}
+	ctx, cancel := limit(ctx, wish, DefaultCreateTimeout, what)
+	defer cancel()
+
+	progress := func(p driver.Progress) {
+		cfg.Emit(event.SandboxProgress{Phase: p.Phase, Message: p.Message, Done: p.Done, Total: p.Total})
+	}
+	contents, err := manifest.Resolve(ctx, cfg.Manifest, manifest.Options{Vars: cfg.Vars, CacheDir: cfg.CacheDir, Progress: progress})
+	if err != nil {
+		return nil, err
+	}
+	req, err := request(ctx, cfg, contents, progress)
+	if err != nil {
+		return nil, err
+	}
+	var salt []byte
+	if cfg.Fixed != nil {
+		salt = cfg.Fixed.Salt
+	}
+	made, err := fixed(cfg.DriverName, cfg.Driver.Description().SandboxConfig, req, salt)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Resume != nil && cfg.Fixed != nil {
+		if err := cfg.Fixed.hold(made, cfg.ID, cfg.Spec); err != nil {
+			return nil, err
+		}
+	}
+	sb, err := makeOrFind(ctx, cfg, req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil && cfg.Resume == nil {
+			clean, cancel := limit(context.WithoutCancel(ctx), cfg.Spec.Timeouts.Stop, DefaultStopTimeout, "remove the sandbox")
+			defer cancel()
+			err = errors.Join(err, sb.Destroy(clean))
+		}
+	}()
+	s := &Session{Sandbox: sb, cfg: cfg, root: cfg.Manifest.Root, contents: contents, fixed: made}
+	if err := s.bind(); err != nil {
+		return nil, err
+	}
+	switch {
+	case sb.WorkspacePreserved():
+	case cfg.Resume != nil:
+		return nil, errs.New(errs.SandboxGone, "sandbox %s is there, but its workspace is empty", cfg.ID)
+	default:
+		if err := s.fill(ctx, req.Workspace); err != nil {
+			return nil, err
+		}
+		if err := s.own(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var told bool
+	if s.info, told = sb.Opened(); !told {
+		if s.info, err = sb.Inspect(ctx); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Emit(event.SandboxReady{
+		SandboxID: cfg.ID, Driver: cfg.DriverName, Root: s.root, Isolation: s.info.Isolation,
+		Reattached: cfg.Resume != nil,
+	})
+	return s, nil
+}
+
+func makeOrFind(ctx context.Context, cfg Config, req *driver.CreateRequest) (*plugin.Sandbox, error) {
+	if cfg.Resume == nil {
+		sb, err := cfg.Driver.Create(ctx, req)
+		if err != nil {
+			return nil, fmt.Errorf("create a sandbox with driver %q: %w", cfg.DriverName, err)
+		}
+		return sb, nil
+	}
+	sb, err := cfg.Driver.Resume(ctx, &driver.ResumeRequest{
+		SandboxID: cfg.ID, State: *cfg.Resume, Config: req.Config, Env: req.Env, SecretEnv: req.SecretEnv,
+		Grants: req.Grants, OrphanTTL: req.OrphanTTL, Progress: req.Progress,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find sandbox %s again with driver %q: %w", cfg.ID, cfg.DriverName, err)
+	}
+	return sb, nil
+}
+
+// bind finds what the sandbox offers beyond running commands. The SDK emulates what a driver lacks, so a gap is a
+// driver that was not made with it.
+func (s *Session) bind() error {
+	var ok [3]bool
+	s.FileSystem, ok[0] = s.Sandbox.(driver.FileSystem)
+	s.TreeIO, ok[1] = s.Sandbox.(driver.TreeIO)
+	s.ProcessTable, ok[2] = s.Sandbox.(driver.ProcessTable)
+	if ok != [3]bool{true, true, true} {
+		return errs.New(errs.Unsupported, "driver %q cannot read and write files, move trees or attach to processes", s.cfg.DriverName)
+	}
+	return nil
+}
+
+// request makes the driver's request from the configuration.
+func request(ctx context.Context, cfg Config, contents *manifest.Contents, progress func(driver.Progress)) (*driver.CreateRequest, error) {
+	m, sp := cfg.Manifest, cfg.Spec
+	req := &driver.CreateRequest{
+		SandboxID: cfg.ID, Labels: maps.Clone(cfg.Labels), RunAs: cfg.RunAs, Progress: progress,
+		Env: map[string]string{}, SecretEnv: map[string]string{},
+		Workspace:   driver.Workspace{Root: m.Root},
+		MaxLifetime: sp.Lifetime.Max,
+		Network:     driver.NetworkPolicy{Mode: sp.Network.Mode, Allow: sp.Network.Allow},
+		OrphanTTL:   sp.Session.OrphanTTL,
+		Limits:      driver.ResourceLimits{MemoryBytes: sp.Limits.MemoryBytes, CPUs: sp.Limits.CPUs},
+	}
+	if sp.Lifetime.Max > 0 && !has(cfg.Driver, driver.LifeDeadline) {
+		return nil, errs.New(errs.Unsupported, "driver %q cannot end a sandbox at a time (lifetime max)", cfg.DriverName).
+			WithHint("leave it out; a budget's wall_time bounds a run")
+	}
+	if sp.Config != nil {
+		v, err := sp.Config.Encode()
+		if err != nil {
+			return nil, err
+		}
+		req.Config = schema.Value{MsgPack: v.MsgPack, JSON: v.JSON}
+	}
+	for _, p := range sp.Ports {
+		req.Ports = append(req.Ports, p.Port)
+	}
+	for _, g := range m.Grants {
+		req.Grants = append(req.Grants, driver.PathGrant{Path: g.Path, HostPath: g.HostPath, ReadOnly: g.ReadOnly, Description: g.Description})
+	}
+	req.Accounts = accounts(m, cfg.RunAs)
+	if m.OwnByRunAs {
+		req.Workspace.Owner = cfg.RunAs
+	}
+	for i := range m.Environment {
+		if err := environment(ctx, req, &m.Environment[i], cfg.Vars); err != nil {
+			return nil, err
+		}
+	}
+	for i := range m.Entries {
+		if e := &m.Entries[i]; e.Kind == spec.EntryMount {
+			return nil, notYet(fmt.Sprintf("mount %q", e.Path), e.Pos)
+		}
+	}
+	if has(cfg.Driver, driver.TreeTemplate) && len(contents.Members) > 0 {
+		req.Workspace.Template = contents.Digest()
+	}
+	return req, nil
+}
+
+func accounts(m *spec.Manifest, runAs string) driver.Accounts {
+	var a driver.Accounts
+	seen := map[string]bool{}
+	user := func(name string) {
+		if name != "" && !seen[name] {
+			seen[name] = true
+			a.Users = append(a.Users, name)
+		}
+	}
+	for _, u := range m.Users {
+		user(u)
+	}
+	for _, g := range m.Groups {
+		a.Groups = append(a.Groups, driver.Group{Name: g.Name, Users: g.Users})
+		for _, u := range g.Users {
+			user(u)
+		}
+	}
+	user(runAs)
+	return a
+}
+
+func environment(ctx context.Context, req *driver.CreateRequest, v *spec.EnvVar, vars spec.RunVars) error {
+	if !v.Secret.IsZero() {
+		text, found, err := v.Secret.Lookup(ctx)
+		if err != nil {
+			return fmt.Errorf("environment variable %s: %w", v.Name, err)
+		}
+		if found {
+			req.SecretEnv[v.Name] = text
+		}
+		return nil
+	}
+	text, err := v.Value.Eval(vars)
+	if err != nil {
+		return fmt.Errorf("environment variable %s: %w", v.Name, err)
+	}
+	req.Env[v.Name] = text
+	return nil
+}
+
+func has(d *plugin.Handle, f driver.Feature) bool {
+	return slices.Contains(d.Description().Features, f)
+}
+
+// notYet refuses what the language has and this version does not do.
+func notYet(what string, pos spec.Pos) error {
+	at := ""
+	if pos.File != "" {
+		at = fmt.Sprintf("%s:%d: ", pos.File, pos.Line)
+	}
+	return errs.New(errs.Unsupported, "%s%s is not available in this version of berth", at, what).WithHint("leave it out for now")
+}
+
+// limit bounds a context; a wish of 0 means no bound.
+func limit(ctx context.Context, wish *time.Duration, usual time.Duration, what string) (context.Context, context.CancelFunc) {
+	d := usual
+	if wish != nil {
+		d = *wish
+	}
+	if d == 0 {
+		return context.WithCancel(ctx) //nolint:forbidigo // its end has no cause: the work is done
+	}
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%s: not done within %s", what, d))
+}
+
+// Root is the workspace's root inside.
+func (s *Session) Root() string { return s.root }
+
+// Fixed is what the sandbox was made with; keep it beside the state for [Config.Fixed].
+func (s *Session) Fixed() *Fixed { return s.fixed }
+
+// Info is what is known of the sandbox.
+func (s *Session) Info() driver.Info { return s.info }
+
+// Contents are what the workspace was filled with.
+func (s *Session) Contents() *manifest.Contents { return s.contents }
