@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package box
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+
+	"github.com/berth-dev/berth/plugins/docker/internal/engine"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+)
+
+// Dial connects to a port inside.
+func (s *Guest) Dial(ctx context.Context, port uint16) (net.Conn, error) {
+	c, err := s.live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Dial(ctx, port)
+}
+
+// Expose gives a port an address: the published one if there is one, else a tunnel through the guest, which any port
+// can have at any time.
+func (s *Guest) Expose(ctx context.Context, port uint16, _ string, public bool) (driver.Endpoint, error) {
+	if _, err := s.live(ctx); err != nil {
+		return driver.Endpoint{}, err
+	}
+	e, err := s.published(ctx, port)
+	if err != nil || e.Port != 0 && (s.e.Local || !loopback(e.Host)) {
+		if err == nil && public && loopback(e.Host) {
+			err = notPublic(port)
+		}
+		return e, err
+	}
+	if public {
+		return e, notPublic(port)
+	}
+	at, err := s.tunnels.Open(port, s.Dial)
+	if err != nil {
+		return e, err
+	}
+	return driver.Endpoint{Host: at.IP.String(), Port: uint16(at.Port)}, nil
+}
+
+// Unexpose closes a tunnel. A published port stays as long as the container.
+func (s *Guest) Unexpose(_ context.Context, port uint16) error {
+	s.tunnels.Drop(port)
+	return nil
+}
+
+func notPublic(port uint16) error {
+	return errs.New(errs.PortUnavailable, "port %d is only to be reached from the engine's machine", port).With("port", strconv.Itoa(int(port))).
+		WithHint("name the port in the sandbox block, and set publish_address to an address that others reach")
+}
+
+func loopback(host string) bool { return net.ParseIP(host).IsLoopback() }
+
+// published is where the engine publishes a port; zero when it does not. It changes each time the container starts.
+func (b *Box) published(ctx context.Context, port uint16) (driver.Endpoint, error) {
+	if !slices.Contains(b.record.Ports, port) {
+		return driver.Endpoint{}, nil
+	}
+	got, err := b.e.ContainerInspect(ctx, b.st.Container, client.ContainerInspectOptions{})
+	if err != nil {
+		return driver.Endpoint{}, engine.Error(errs.PortUnavailable, "look up the published port", err)
+	}
+	p, ok := network.PortFrom(port, network.TCP)
+	if !ok || got.Container.NetworkSettings == nil {
+		return driver.Endpoint{}, nil
+	}
+	for _, at := range got.Container.NetworkSettings.Ports[p] {
+		n, err := strconv.ParseUint(at.HostPort, 10, 16)
+		if err != nil || !at.HostIP.IsValid() {
+			continue
+		}
+		host := at.HostIP
+		if host.IsUnspecified() {
+			return driver.Endpoint{Host: "127.0.0.1", Port: uint16(n)}, nil
+		}
+		return driver.Endpoint{Host: host.String(), Port: uint16(n)}, nil
+	}
+	return driver.Endpoint{}, nil
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package archive is what the driver does with archives that the guest cannot: reading what they name on the host, and
+// compression.
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+)
+
+// Expand puts the content of host files into an archive that only names them, for a guest that cannot see them.
+func Expand(ctx context.Context, w io.Writer, r io.Reader) error {
+	in, out := tar.NewReader(r), tar.NewWriter(w)
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return out.Close()
+		}
+		if err != nil {
+			return errs.Wrap(errs.ArchiveInvalid, "files.import", err)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		source, id := h.PAXRecords[driver.PAXSource], h.PAXRecords[driver.PAXSourceID]
+		if source == "" {
+			if err := out.WriteHeader(h); err != nil {
+				return errs.Wrap(errs.ArchiveInvalid, "files.import", err)
+			}
+			if _, err := io.Copy(out, in); err != nil { //nolint:gosec // the reader of the result has its limits
+				return err
+			}
+			continue
+		}
+		if err := expandOne(out, h, source, id); err != nil {
+			return err
+		}
+	}
+}
+
+func expandOne(out *tar.Writer, h *tar.Header, source, id string) error {
+	f, err := os.OpenFile(source, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return errs.Wrap(errs.FileNotFound, "files.import", err)
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return errs.Wrap(errs.FileNotFound, "files.import", err)
+	}
+	seen := fmt.Sprintf("%d:%d:%d:%d", st.Dev, st.Ino, st.Size, st.Mtim.Nano())
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || seen != id {
+		return errs.New(errs.VersionMismatch, "%s changed while it was being copied", source).With("path", source)
+	}
+	delete(h.PAXRecords, driver.PAXSource)
+	delete(h.PAXRecords, driver.PAXSourceID)
+	h.Size = st.Size
+	if err := out.WriteHeader(h); err != nil {
+		return errs.Wrap(errs.ArchiveInvalid, "files.import", err)
+	}
+	if _, err := io.CopyN(out, f, st.Size); err != nil {
+		return errs.Wrap(errs.VersionMismatch, "copy "+source, err)
+	}
+	return nil
+}
