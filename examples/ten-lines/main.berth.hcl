@@ -1,0 +1,3 @@
+agent "helper" {
+  instructions = "Answer with what you find out by running commands in your sandbox."
+}
