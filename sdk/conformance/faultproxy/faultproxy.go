@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package faultproxy stands between a driver and its vendor's API and makes go wrong what goes wrong with APIs: no
-// answer, too many requests, failures, bodies that are cut off or trickle, and answers that are lost after the vendor has
-// done what was asked.
+// answer, too many requests, failures, answers that are lost or replaced after the vendor has done what was asked, bodies
+// that are cut off or trickle, streams that break before their last message, and sandboxes that end in the middle.
 //
 // Give the driver the proxy's address in place of the vendor's, and inject faults while it works. A request meets the
-// first fault that fits it; without one it goes through.
+// first fault that fits it; without one it goes through. Streams and WebSockets go through as they come.
+//
+// It knows no vendor: what a vendor says when it refuses is in the fault, see [Answer].
 package faultproxy
 
 import (
 	"context"
+	"errors"
 	"io"
+	"log"
 	"maps"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"strconv"
 	"strings"
@@ -23,33 +28,45 @@ import (
 // Kind is what goes wrong.
 type Kind uint8
 
-// The kinds.
+// The kinds. The vendor does not see a request that meets one of the first four.
 const (
-	// NoAnswer holds the request until the client gives up. The vendor does not see it.
+	// NoAnswer holds the request until the client gives up.
 	NoAnswer Kind = iota + 1
-	// TooMany answers 429 with Retry-After. The vendor does not see the request.
+	// TooMany answers 429, with Retry-After unless Fault.RetryAfter is 0.
 	TooMany
-	// ServerError answers 500. The vendor does not see the request.
+	// ServerError answers 500.
 	ServerError
-	// CutBody passes the request on and breaks the connection in the middle of the answer's body.
-	CutBody
-	// SlowBody passes the request on and gives the answer's body byte by byte, with a pause after each.
-	SlowBody
+	// Answer answers with the fault's Status, Header and Body.
+	Answer
+	// LateAnswer passes the request on and, when the vendor has done it, answers as Answer does: a gateway's 504, say.
+	LateAnswer
 	// LostAnswer passes the request on, and breaks the connection when the vendor has answered.
 	LostAnswer
+	// CutBody passes the request on and breaks the connection in the middle of the answer's body: after Fault.Bytes, or
+	// half-way through a body that ends. The bytes of a WebSocket count from its handshake on.
+	CutBody
+	// CutEnd passes the request on and breaks the connection before the last message of the answer: the end frame of a
+	// stream of the Connect protocol or of gRPC-Web, the close frame of a WebSocket, the last byte of any other body.
+	CutEnd
+	// SlowBody passes the request on and gives the answer's body byte by byte, with a pause after each.
+	SlowBody
 )
 
 // Fault is something that is to go wrong.
 type Fault struct {
 	Kind   Kind
-	Method string // empty = all
-	Path   string // prefix of the path; empty = all
-	Skip   int    // so many requests that fit go through first
-	Times  int    // how often; 0 = always
-	// RetryAfter is what a TooMany says, in whole seconds.
-	RetryAfter time.Duration
-	// Pause is after each byte of a SlowBody.
-	Pause time.Duration
+	Method string                   // empty = all
+	Path   string                   // prefix of the path; empty = all
+	Match  func(*http.Request) bool // looks at the rest of the request, but not at its body; nil = all
+	Skip   int                      // so many requests that fit go through first
+	Times  int                      // how often; 0 = always
+
+	RetryAfter time.Duration // what a TooMany says, in whole seconds; 0 = nothing
+	Status     int           // of an Answer or LateAnswer; 0 = 500
+	Header     http.Header   // of an Answer or LateAnswer
+	Body       string        // of an Answer or LateAnswer
+	Bytes      int64         // of a CutBody: so many go through; 0 = half
+	Pause      time.Duration // after each byte of a SlowBody
 }
 
 // Proxy is an http.Handler. It may be used from several goroutines.
@@ -57,17 +74,24 @@ type Proxy struct {
 	target    *url.URL
 	transport http.RoundTripper
 
-	mu     sync.Mutex
-	faults []*Fault // guarded by mu
-	hits   int      // guarded by mu
+	mu       sync.Mutex
+	faults   []*Fault              // guarded by mu
+	hits     int                   // guarded by mu
+	underWay map[*passage]struct{} // guarded by mu
 }
+
+// passage is a request that is being answered.
+type passage struct {
+	request *http.Request
+	sever   context.CancelCauseFunc
+}
+
+// errSevered is why an answer breaks that [Proxy.Sever] met.
+var errSevered = errors.New("the connection was severed")
 
 // New makes a proxy before the API at target. A nil transport is the usual one.
 func New(target *url.URL, transport http.RoundTripper) *Proxy {
-	if transport == nil {
-		transport = http.DefaultTransport
-	}
-	return &Proxy{target: target, transport: transport}
+	return &Proxy{target: target, transport: transport, underWay: map[*passage]struct{}{}}
 }
 
 // Inject adds a fault.
@@ -91,12 +115,42 @@ func (p *Proxy) Hits() int {
 	return p.hits
 }
 
+// Sever breaks the connections of the requests that are being answered and fit, streams and WebSockets too, and says how
+// many there were. Nil fits all. Together with an [Answer] for what comes after, a sandbox ends in the middle.
+func (p *Proxy) Sever(match func(*http.Request) bool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for w := range p.underWay {
+		if match == nil || match(w.request) {
+			w.sever(errSevered)
+			n++
+		}
+	}
+	return n
+}
+
+// enter notes a request until leave is called. Its context ends when it is severed.
+func (p *Proxy) enter(r *http.Request) (in *http.Request, leave func()) {
+	ctx, sever := context.WithCancelCause(r.Context())
+	w := &passage{request: r, sever: sever}
+	p.mu.Lock()
+	p.underWay[w] = struct{}{}
+	p.mu.Unlock()
+	return r.WithContext(ctx), func() {
+		p.mu.Lock()
+		delete(p.underWay, w)
+		p.mu.Unlock()
+		sever(nil)
+	}
+}
+
 // take finds the fault that a request meets; the zero Fault is none.
 func (p *Proxy) take(r *http.Request) Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range p.faults {
-		if f.Method != "" && f.Method != r.Method || !strings.HasPrefix(r.URL.Path, f.Path) || f.Times < 0 {
+		if f.Times < 0 || !f.fits(r) {
 			continue
 		}
 		if f.Skip > 0 {
@@ -114,84 +168,65 @@ func (p *Proxy) take(r *http.Request) Fault {
 	return Fault{}
 }
 
+func (f *Fault) fits(r *http.Request) bool {
+	return (f.Method == "" || f.Method == r.Method) && strings.HasPrefix(r.URL.Path, f.Path) && (f.Match == nil || f.Match(r))
+}
+
 // ServeHTTP passes a request on, or makes it go wrong.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f := p.take(r)
-	switch f.Kind { //nolint:exhaustive // the others let the request through first
+	r, leave := p.enter(r)
+	defer leave()
+	switch f.Kind {
 	case NoAnswer:
 		// Only who reads the request sees the client go.
 		_, _ = io.Copy(io.Discard, r.Body) // whatever it holds, there is no answer
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
 	case TooMany:
-		w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter/time.Second)))
+		if f.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter/time.Second)))
+		}
 		http.Error(w, "too many requests", http.StatusTooManyRequests)
 		return
 	case ServerError:
 		http.Error(w, "something went wrong", http.StatusInternalServerError)
 		return
-	}
-	ctx := r.Context()
-	if f.Kind == LostAnswer {
+	case Answer:
+		maps.Copy(w.Header(), f.Header)
+		w.WriteHeader(f.status())
+		_, _ = io.WriteString(w, f.Body) // the client may be gone
+		return
+	case LateAnswer, LostAnswer:
 		// The vendor does it, whatever becomes of the client.
-		ctx = context.WithoutCancel(ctx)
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+		defer cancel(nil)
+		r = r.WithContext(ctx)
+	case CutBody, CutEnd, SlowBody:
 	}
-	resp, err := p.transport.RoundTrip(p.outgoing(ctx, r))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
-	}
-	defer resp.Body.Close() // it was read
-	p.answer(w, resp, f)
+	p.through(w, r, f)
 }
 
-func (p *Proxy) outgoing(ctx context.Context, r *http.Request) *http.Request {
-	out := r.Clone(ctx)
-	out.RequestURI = ""
-	out.URL.Scheme, out.URL.Host = p.target.Scheme, p.target.Host
-	out.URL.Path = strings.TrimSuffix(p.target.Path, "/") + r.URL.Path
-	out.Host = p.target.Host
-	out.Header.Del("Connection")
-	return out
+func (f *Fault) status() int {
+	if f.Status == 0 {
+		return http.StatusInternalServerError
+	}
+	return f.Status
 }
 
-func (p *Proxy) answer(w http.ResponseWriter, resp *http.Response, f Fault) {
-	if f.Kind == LostAnswer {
-		_, _ = io.Copy(io.Discard, resp.Body) // nobody gets it
-		panic(http.ErrAbortHandler)
+// through passes a request on, and its answer back with what the fault does to it.
+func (p *Proxy) through(w http.ResponseWriter, r *http.Request, f Fault) {
+	proxy := httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(p.target) }, Transport: p.transport,
+		FlushInterval:  -1, // at once: what is a stream has to stay one
+		ErrorLog:       log.New(io.Discard, "", 0),
+		ModifyResponse: func(resp *http.Response) error { return f.spoil(r.Context(), resp) },
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if errors.Is(err, errCut) || errors.Is(context.Cause(r.Context()), errSevered) {
+				panic(http.ErrAbortHandler)
+			}
+			http.Error(w, err.Error(), http.StatusBadGateway)
+		},
 	}
-	maps.Copy(w.Header(), resp.Header)
-	if f.Kind == CutBody {
-		body, err := io.ReadAll(resp.Body)
-		if err == nil {
-			// The length of the whole is announced, so that the client can tell.
-			w.Header().Set("Content-Length", strconv.Itoa(max(len(body), 1)))
-			w.WriteHeader(resp.StatusCode)
-			_, _ = w.Write(body[:len(body)/2]) // the client may be gone
-			_ = http.NewResponseController(w).Flush()
-		}
-		panic(http.ErrAbortHandler)
-	}
-	w.WriteHeader(resp.StatusCode)
-	if f.Kind != SlowBody {
-		_, _ = io.Copy(w, resp.Body) // the client may be gone
-		return
-	}
-	flush := http.NewResponseController(w)
-	for b := make([]byte, 1); ; {
-		if _, err := io.ReadFull(resp.Body, b); err != nil {
-			return
-		}
-		if _, err := w.Write(b); err != nil {
-			return
-		}
-		_ = flush.Flush() // Write tells
-		t := time.NewTimer(f.Pause)
-		select {
-		case <-t.C:
-		case <-resp.Request.Context().Done():
-			t.Stop()
-			return
-		}
-	}
+	proxy.ServeHTTP(w, r)
 }
