@@ -65,6 +65,7 @@ const (
 	PortUnavailable     Code = "port_unavailable"
 	MountToolMissing    Code = "mount_tool_missing"
 	MountFailed         Code = "mount_failed"
+	VendorFailed        Code = "vendor_failed" // the service behind the driver failed, or cannot be reached
 	DriverCrashed       Code = "driver_crashed"
 	DriverStartFailed   Code = "driver_start_failed"
 	DriverChecksum      Code = "driver_checksum"
@@ -200,7 +201,7 @@ func (e *Error) RetryClass() Retry {
 		return RetrySafe
 	case SandboxUnknown, DriverCrashed:
 		return RetryAfterResume
-	case ExecTransport, Internal, CreateFailed, StartFailed, StopFailed, SnapshotPersist, SnapshotRestore, MountFailed,
+	case ExecTransport, Internal, VendorFailed, CreateFailed, StartFailed, StopFailed, SnapshotPersist, SnapshotRestore, MountFailed,
 		DriverStartFailed:
 		return RetryUnknown
 	default:

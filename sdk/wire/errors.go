@@ -45,7 +45,7 @@ func GRPCCode(c errs.Code) codes.Code {
 		return codes.FailedPrecondition
 	case errs.ExecTimeout:
 		return codes.DeadlineExceeded
-	case errs.ExecTransport, errs.PortUnavailable, errs.DriverCrashed, errs.DriverStartFailed:
+	case errs.ExecTransport, errs.PortUnavailable, errs.VendorFailed, errs.DriverCrashed, errs.DriverStartFailed:
 		return codes.Unavailable
 	case errs.OutputGap:
 		return codes.DataLoss

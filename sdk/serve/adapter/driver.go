@@ -10,7 +10,7 @@ import (
 
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
-	"github.com/berth-dev/berth/sdk/internal/redact"
+	"github.com/berth-dev/berth/sdk/internal/sensitive"
 	pb "github.com/berth-dev/berth/sdk/proto/berth/driver/v1"
 	"github.com/berth-dev/berth/sdk/wire"
 )
@@ -27,7 +27,7 @@ func (s driverServer) Describe(context.Context, *pb.DescribeRequest) (*pb.Descri
 func (s driverServer) Configure(ctx context.Context, req *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
 	host := wire.Host(req)
 	config := wire.Value(req.GetConfig())
-	secrets, err := redact.Sensitive(s.desc.ProcessConfig, config)
+	secrets, err := sensitive.Texts(s.desc.ProcessConfig, config)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s driverServer) Validate(ctx context.Context, req *pb.ValidateRequest) (*p
 		return nil, unsupported(driver.ConfigUnknown, "checks of a configuration")
 	}
 	config := wire.Value(req.GetConfig())
-	secrets, err := redact.Sensitive(s.desc.SandboxConfig, config)
+	secrets, err := sensitive.Texts(s.desc.SandboxConfig, config)
 	if err != nil {
 		return nil, err
 	}

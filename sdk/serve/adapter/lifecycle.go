@@ -10,7 +10,7 @@ import (
 
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
-	"github.com/berth-dev/berth/sdk/internal/redact"
+	"github.com/berth-dev/berth/sdk/internal/sensitive"
 	pb "github.com/berth-dev/berth/sdk/proto/berth/driver/v1"
 	"github.com/berth-dev/berth/sdk/schema"
 	"github.com/berth-dev/berth/sdk/wire"
@@ -292,7 +292,7 @@ func commitLocked(mu interface {
 
 // remember puts what a request holds of secrets into the redaction set until the returned function is called.
 func (s *Server) remember(config schema.Value, env map[string]string, mounts []driver.MountSpec) (forget func(), err error) {
-	secrets, err := redact.Sensitive(s.desc.SandboxConfig, config)
+	secrets, err := sensitive.Texts(s.desc.SandboxConfig, config)
 	if err != nil {
 		return nil, err
 	}

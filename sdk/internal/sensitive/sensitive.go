@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package redact
+// Package sensitive finds the secrets in a configuration. It does not replace them: package redact does.
+package sensitive
 
 import (
 	"github.com/zclconf/go-cty/cty"
@@ -11,8 +12,8 @@ import (
 	"github.com/berth-dev/berth/sdk/schema"
 )
 
-// Sensitive gives the texts in a configuration that its schema calls sensitive.
-func Sensitive(s *schema.Schema, config schema.Value) ([]string, error) {
+// Texts gives the texts in a configuration that its schema calls sensitive.
+func Texts(s *schema.Schema, config schema.Value) ([]string, error) {
 	if s == nil || config.MsgPack == nil && config.JSON == nil {
 		return nil, nil
 	}
