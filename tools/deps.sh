@@ -10,6 +10,7 @@ need bash bash
 need busybox busybox-static
 need python3 python3-minimal
 need dockerd docker.io
+compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
 need iptables iptables
 if ((${#missing[@]} == 0)); then exit 0; fi
 if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
