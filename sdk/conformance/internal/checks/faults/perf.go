@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package checks
+package faults
 
 import (
 	"bytes"
@@ -8,11 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
 	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
 	"github.com/berth-dev/berth/sdk/driver"
 )
 
-func perf() suite.Group {
+func Perf() suite.Group {
 	return suite.Group{
 		Name: "perf", Doc: "how fast it is: figures, without a verdict", When: suite.WithPerf,
 		Checks: []suite.Check{
@@ -25,7 +26,7 @@ func perf() suite.Group {
 }
 
 // median calls f n times and notes the median of its time.
-func median(c *C, name string, n int, f func()) {
+func median(c *kit.C, name string, n int, f func()) {
 	var all []time.Duration
 	for range n {
 		began := time.Now()
@@ -36,7 +37,7 @@ func median(c *C, name string, n int, f func()) {
 	c.Figure(name, all[n/2].Seconds()*1000, "ms")
 }
 
-func perfCreate(c *C) {
+func perfCreate(c *kit.C) {
 	median(c, "create and destroy", 11, func() {
 		box, err := c.Main().Create(c.Ctx(), c.Request())
 		c.OK(err, "create")
@@ -44,33 +45,33 @@ func perfCreate(c *C) {
 	})
 }
 
-func perfRun(c *C) {
+func perfRun(c *kit.C) {
 	box := c.Box()
 	median(c, "run true", 51, func() { c.Exec(box, "true") })
 }
 
-func perfSmallFiles(c *C) {
+func perfSmallFiles(c *kit.C) {
 	box := c.Box()
 	at := c.Dir(box)
 	const n = 200
 	began := time.Now()
 	for i := range n {
-		put(c, box, fmt.Sprintf("%s/%d", at, i), []byte("small"))
+		kit.Put(c, box, fmt.Sprintf("%s/%d", at, i), []byte("small"))
 	}
 	c.Figure("small files", n/time.Since(began).Seconds(), "writes/s")
 }
 
-func perfThroughput(c *C) {
+func perfThroughput(c *kit.C) {
 	box := c.Box()
 	name := c.Word("big")
 	const size = 64 << 20
-	data := pattern(size)
+	data := kit.Pattern(size)
 	began := time.Now()
 	_, err := box.Write(c.Ctx(), name, driver.WriteOptions{}, bytes.NewReader(data))
 	c.OK(err, "write")
 	c.Figure("write", size/1e6/time.Since(began).Seconds(), "MB/s")
 	began = time.Now()
-	get(c, box, name)
+	kit.Get(c, box, name)
 	c.Figure("read", size/1e6/time.Since(began).Seconds(), "MB/s")
 	c.OK(box.Remove(c.Ctx(), name, false, ""), "remove")
 }

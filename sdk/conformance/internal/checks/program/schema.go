@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package checks
+package program
 
 import (
 	"encoding/json"
@@ -8,13 +8,14 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
 	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/schema"
 )
 
-func schemas() suite.Group {
+func Schema() suite.Group {
 	return suite.Group{
 		Name: "schema", Doc: "the description is complete, and configuration is checked against it",
 		Checks: []suite.Check{
@@ -40,7 +41,7 @@ var (
 	goodVersion = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 )
 
-func nameAndVersion(c *C) {
+func nameAndVersion(c *kit.C) {
 	d := c.Main().Desc
 	if !goodName.MatchString(d.Name) {
 		c.Errorf("the name %q is none: a letter, then up to 38 of a-z, 0-9 and -", d.Name)
@@ -50,7 +51,7 @@ func nameAndVersion(c *C) {
 	}
 }
 
-func featuresOnce(c *C) {
+func featuresOnce(c *kit.C) {
 	d := c.Main().Desc
 	for i, f := range d.Features {
 		if slices.Contains(d.Features[:i], f) {
@@ -67,7 +68,7 @@ func featuresOnce(c *C) {
 	}
 }
 
-func stateVersions(c *C) {
+func stateVersions(c *kit.C) {
 	d := c.Main().Desc
 	for _, v := range d.StateReadable {
 		if v >= d.StateVersion {
@@ -80,7 +81,7 @@ func stateVersions(c *C) {
 }
 
 // each calls f for every attribute of both schemas.
-func each(c *C, f func(where string, a *schema.Attribute)) {
+func each(c *kit.C, f func(where string, a *schema.Attribute)) {
 	var walk func(string, *schema.Block)
 	walk = func(where string, b *schema.Block) {
 		for i := range b.Attributes {
@@ -98,7 +99,7 @@ func each(c *C, f func(where string, a *schema.Attribute)) {
 	}
 }
 
-func documented(c *C) {
+func documented(c *kit.C) {
 	each(c, func(where string, a *schema.Attribute) {
 		if a.Doc == "" {
 			c.Errorf("%s has no documentation", where)
@@ -106,7 +107,7 @@ func documented(c *C) {
 	})
 }
 
-func wellFormed(c *C) {
+func wellFormed(c *kit.C) {
 	each(c, func(where string, a *schema.Attribute) {
 		if _, err := a.Type.MarshalJSON(); err != nil {
 			c.Errorf("%s has no type: %v", where, err)
@@ -128,7 +129,7 @@ func empty(s *schema.Schema) bool {
 		!slices.ContainsFunc(s.Block.Blocks, func(b schema.NestedBlock) bool { return b.Min > 0 })
 }
 
-func defaults(c *C) {
+func defaults(c *kit.C) {
 	s := c.Main().Desc.SandboxConfig
 	if !empty(s) {
 		c.Skipf("the schema of sandboxes has arguments that are required")
@@ -145,7 +146,7 @@ func defaults(c *C) {
 	}
 }
 
-func isolationSaid(c *C) {
+func isolationSaid(c *kit.C) {
 	info := c.Box().Info()
 	if len(info.Isolation) == 0 {
 		c.Errorf("a sandbox does not say what is enforced")
@@ -157,7 +158,7 @@ func isolationSaid(c *C) {
 	}
 }
 
-func configured(c *C) {
+func configured(c *kit.C) {
 	found, err := c.Driver().Check(c.Ctx(), c.Options().SandboxConfig, false)
 	if errs.CodeOf(err) == errs.Unsupported {
 		c.Skipf("the driver does not validate")
@@ -171,7 +172,7 @@ func configured(c *C) {
 }
 
 // complains wants a finding about an attribute, or an error that says the same.
-func complains(c *C, what, attribute string, body map[string]any) {
+func complains(c *kit.C, what, attribute string, body map[string]any) {
 	text, err := json.Marshal(body)
 	c.OK(err, "encode")
 	found, err := c.Driver().Check(c.Ctx(), schema.Value{JSON: text}, false)
@@ -192,14 +193,14 @@ func complains(c *C, what, attribute string, body map[string]any) {
 	c.Errorf("%s (%s) gives no finding: %+v", what, attribute, found)
 }
 
-func unknownArgument(c *C) {
+func unknownArgument(c *kit.C) {
 	if c.Main().Desc.SandboxConfig == nil {
 		c.Skipf("the driver's sandboxes have no configuration")
 	}
 	complains(c, "an argument that nobody knows", "no_such_argument", map[string]any{"no_such_argument": true})
 }
 
-func wrongType(c *C) {
+func wrongType(c *kit.C) {
 	s := c.Main().Desc.SandboxConfig
 	if s == nil || len(s.Block.Attributes) == 0 {
 		c.Skipf("the driver's sandboxes have no configuration")
@@ -208,7 +209,7 @@ func wrongType(c *C) {
 	complains(c, "an object where none belongs", a, map[string]any{a: map[string]any{"nested": []int{1}}})
 }
 
-func notOneOf(c *C) {
+func notOneOf(c *kit.C) {
 	s := c.Main().Desc.SandboxConfig
 	if s != nil {
 		for _, a := range s.Block.Attributes {
@@ -221,7 +222,7 @@ func notOneOf(c *C) {
 	c.Skipf("no argument has a list of values")
 }
 
-func createNonsense(c *C) {
+func createNonsense(c *kit.C) {
 	if c.Main().Desc.SandboxConfig == nil {
 		c.Skipf("the driver's sandboxes have no configuration")
 	}
@@ -234,7 +235,7 @@ func createNonsense(c *C) {
 	c.Code(err, "create with an argument that nobody knows", errs.ConfigInvalid, errs.InvalidArgument)
 }
 
-func sensitiveStays(c *C) {
+func sensitiveStays(c *kit.C) {
 	p := c.Main()
 	if p.Program() == nil {
 		c.Skipf("the driver's log cannot be seen")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package checks
+package faults
 
 import (
 	"bytes"
@@ -12,18 +12,19 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
 	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
 	"github.com/berth-dev/berth/sdk/driver"
 )
 
-func leaks() suite.Group {
+func Leaks() suite.Group {
 	return suite.Group{
 		Name: "leaks", Doc: "what is over is over: no sandbox, process, file, goroutine or memory is left",
 		Checks: []suite.Check{
 			{Name: "processes", Alone: true, Func: leakProcesses},
 			{Name: "goroutines", Alone: true, Func: leakGoroutines},
 			{Name: "memory-and-files", Alone: true, Binary: true, Func: leakMemory},
-			{Name: "sandboxes", Alone: true, Needs: needs(driver.LifeList), Func: leakSandboxes},
+			{Name: "sandboxes", Alone: true, Needs: kit.Needs(driver.LifeList), Func: leakSandboxes},
 		},
 	}
 }
@@ -41,12 +42,12 @@ func marked(mark string) []string {
 	return out
 }
 
-func leakProcesses(c *C) {
+func leakProcesses(c *kit.C) {
 	box := c.Fresh()
 	mark := c.Word("mark")
-	up := seen("up")
-	run := begin(c.Ctx(), c, box, &driver.Command{Argv: []string{"sh", "-c", "echo up; sleep 3600", mark}, Detached: true}, driver.Streams{Stdout: up})
-	up.wait(c, run)
+	up := kit.Seen("up")
+	run := kit.Begin(c.Ctx(), c, box, &driver.Command{Argv: []string{"sh", "-c", "echo up; sleep 3600", mark}, Detached: true}, driver.Streams{Stdout: up})
+	up.Wait(c, run)
 	if len(marked(mark)) == 0 {
 		c.Skipf("the processes of a sandbox cannot be seen from here")
 	}
@@ -54,15 +55,15 @@ func leakProcesses(c *C) {
 	if left := marked(mark); len(left) > 0 {
 		c.Errorf("after the destroy of a sandbox its processes %v live on", left)
 	}
-	run.wait(c)
+	run.Wait(c)
 }
 
 // cycle is a whole life.
-func cycle(c *C) {
+func cycle(c *kit.C) {
 	box, err := c.Main().Create(c.Ctx(), c.Request())
 	c.OK(err, "create")
 	c.Sh(box, "echo x > f")
-	get(c, box, "f")
+	kit.Get(c, box, "f")
 	c.OK(box.Destroy(c.Ctx()), "destroy")
 }
 
@@ -71,7 +72,7 @@ const lives = 50
 
 // grows wants that a figure does not grow by more than most over many lives: the least of several looks counts, for what
 // is only let go a little later is no leak.
-func grows(c *C, what string, most int, look func() int) {
+func grows(c *kit.C, what string, most int, look func() int) {
 	least := func() int {
 		n := look()
 		for range 5 {
@@ -89,7 +90,7 @@ func grows(c *C, what string, most int, look func() int) {
 	}
 }
 
-func leakGoroutines(c *C) {
+func leakGoroutines(c *kit.C) {
 	if c.Main().Program() != nil || c.Options().Driver == nil {
 		c.Skipf("the driver is another process")
 	}
@@ -99,7 +100,7 @@ func leakGoroutines(c *C) {
 	})
 }
 
-func leakMemory(c *C) {
+func leakMemory(c *kit.C) {
 	pid := c.Main().PID
 	status := func() string {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -126,9 +127,9 @@ func leakMemory(c *C) {
 	})
 }
 
-func leakSandboxes(c *C) {
+func leakSandboxes(c *kit.C) {
 	c.OK(c.EndShared(c.Ctx()), "destroy the sandboxes that the checks shared")
-	left := slices.DeleteFunc(found(c, c.Driver(), c.Labels()), c.Kept)
+	left := slices.DeleteFunc(kit.Found(c, c.Driver(), c.Labels()), c.Kept)
 	if len(left) > 0 {
 		c.Errorf("after the whole suite there are still %v", left)
 	}

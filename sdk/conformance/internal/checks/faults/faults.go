@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package checks
+// Package faults holds the checks of what happens when something dies (faults), of what is left when everything is over
+// (leaks), and the measurements (perf).
+package faults
 
 import (
 	"context"
@@ -8,13 +10,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
 	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )
 
-func faults() suite.Group {
-	resume := needs(driver.LifeResume)
+func Group() suite.Group {
+	resume := kit.Needs(driver.LifeResume)
 	return suite.Group{
 		Name: "faults", Doc: "a driver that dies loses nothing, and its callers are told", When: suite.WithFaults,
 		Checks: []suite.Check{
@@ -25,7 +28,7 @@ func faults() suite.Group {
 			{Name: "killed-during-read", Binary: true, Needs: resume, Func: killedRead},
 			{Name: "killed-during-export", Binary: true, Needs: resume, Func: killedExport},
 			{Name: "killed-during-destroy", Binary: true, Needs: resume, Func: killedDestroy},
-			{Name: "killed-commands-go-on", Binary: true, Needs: needs(driver.ProcAttach, driver.LifeResume), Proves: needs(driver.ProcAttach), Func: killedCommandsGoOn},
+			{Name: "killed-commands-go-on", Binary: true, Needs: kit.Needs(driver.ProcAttach, driver.LifeResume), Proves: kit.Needs(driver.ProcAttach), Func: killedCommandsGoOn},
 			{Name: "core-gone-leaves-no-process", Binary: true, Func: coreGone},
 		},
 	}
@@ -34,18 +37,18 @@ func faults() suite.Group {
 // dead are the codes of a call that a crash cut off.
 var dead = []errs.Code{errs.ExecTransport, errs.DriverCrashed}
 
-func killedIdle(c *C) {
+func killedIdle(c *kit.C) {
 	p := c.Spawn()
 	box := c.FreshOn(p)
-	put(c, box, "kept", []byte("kept"))
+	kit.Put(c, box, "kept", []byte("kept"))
 	p.Kill()
 	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
 	c.OK(err, "resume after the driver was killed")
-	c.Same("a file of before", get(c, again, "kept"), []byte("kept"))
+	c.Same("a file of before", kit.Get(c, again, "kept"), []byte("kept"))
 	c.Sh(again, "true")
 }
 
-func killedCreate(c *C) {
+func killedCreate(c *kit.C) {
 	for _, after := range []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond} {
 		p := c.Spawn()
 		req := c.Request()
@@ -62,7 +65,7 @@ func killedCreate(c *C) {
 		if err := <-done; err != nil {
 			c.Code(err, "a create whose driver was killed", dead...)
 		}
-		abandoned(c, req)
+		kit.Abandoned(c, req)
 		if !c.Claims(driver.LifeList) {
 			box, err := c.Main().Create(c.Ctx(), req)
 			c.OK(err, "create with the same id, after the first driver was killed")
@@ -71,42 +74,42 @@ func killedCreate(c *C) {
 	}
 }
 
-func killedRun(c *C) {
+func killedRun(c *kit.C) {
 	p := c.Spawn()
 	box := c.FreshOn(p)
-	run := begin(c.Ctx(), c, box, &running1, noStreams)
+	run := kit.Begin(c.Ctx(), c, box, &kit.Forever, kit.NoStreams)
 	p.Kill()
-	run.wait(c)
-	c.Code(run.err, "a run whose driver was killed", dead...)
+	run.Wait(c)
+	c.Code(run.Err, "a run whose driver was killed", dead...)
 	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
 	c.OK(err, "resume")
 	c.Sh(again, "true")
 }
 
-func killedWrite(c *C) {
+func killedWrite(c *kit.C) {
 	p := c.Spawn()
 	box := c.FreshOn(p)
-	put(c, box, "f", []byte("old"))
+	kit.Put(c, box, "f", []byte("old"))
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
 		_, err := box.Write(c.Ctx(), "f", driver.WriteOptions{}, r)
 		done <- err
 	}()
-	_, err := w.Write(pattern(2 << 20))
+	_, err := w.Write(kit.Pattern(2 << 20))
 	c.OK(err, "send")
 	p.Kill()
-	c.OK(w.CloseWithError(errEnough), "close")
+	c.OK(w.CloseWithError(kit.ErrEnough), "close")
 	c.Code(<-done, "a write whose driver was killed", append(dead, errs.Canceled)...)
 	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
 	c.OK(err, "resume")
-	c.Same("a file whose replacement was cut off", get(c, again, "f"), []byte("old"))
+	c.Same("a file whose replacement was cut off", kit.Get(c, again, "f"), []byte("old"))
 }
 
-func killedRead(c *C) {
+func killedRead(c *kit.C) {
 	p := c.Spawn()
 	box := c.FreshOn(p)
-	put(c, box, "f", pattern(16<<20))
+	kit.Put(c, box, "f", kit.Pattern(16<<20))
 	_, r, err := box.Open(c.Ctx(), "f", driver.ReadOptions{})
 	c.OK(err, "open")
 	p.Kill()
@@ -115,14 +118,14 @@ func killedRead(c *C) {
 	c.OK(r.Close(), "close")
 	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
 	c.OK(err, "resume")
-	c.Same("the file", get(c, again, "f"), pattern(16<<20))
+	c.Same("the file", kit.Get(c, again, "f"), kit.Pattern(16<<20))
 }
 
-func killedExport(c *C) {
+func killedExport(c *kit.C) {
 	p := c.Spawn()
 	box := c.FreshOn(p)
-	put(c, box, "f", pattern(16<<20))
-	err := box.Export(c.Ctx(), driver.ExportOptions{Path: "."}, writer(func(b []byte) (int, error) {
+	kit.Put(c, box, "f", kit.Pattern(16<<20))
+	err := box.Export(c.Ctx(), driver.ExportOptions{Path: "."}, kit.Writer(func(b []byte) (int, error) {
 		p.Kill()
 		return len(b), nil
 	}))
@@ -131,7 +134,7 @@ func killedExport(c *C) {
 	c.OK(err, "resume")
 }
 
-func killedDestroy(c *C) {
+func killedDestroy(c *kit.C) {
 	p := c.Spawn()
 	box := c.FreshOn(p)
 	r := c.Resumption(box)
@@ -144,26 +147,26 @@ func killedDestroy(c *C) {
 	c.Code(err, "resume after the second destroy", errs.SandboxGone)
 }
 
-func killedCommandsGoOn(c *C) {
+func killedCommandsGoOn(c *kit.C) {
 	p := c.Spawn()
 	box := c.FreshOn(p)
-	text := pattern(100_000)
-	id := spoken(c, box, text, &driver.Command{})
+	text := kit.Pattern(100_000)
+	id := kit.Spoken(c, box, text, &driver.Command{})
 	p.Kill()
 	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
 	c.OK(err, "resume after the driver was killed")
-	got, _ := follow(c, again, id, 0, len(text))
+	got, _ := kit.Follow(c, again, id, 0, len(text))
 	c.Same("the output of a command whose driver was killed", got, text)
 }
 
-func coreGone(c *C) {
+func coreGone(c *kit.C) {
 	p := c.Spawn()
 	box := c.FreshOn(p)
 	ctx, cancel := context.WithCancelCause(c.Ctx())
-	defer cancel(errEnough)
-	begin(ctx, c, box, &running1, noStreams)
+	defer cancel(kit.ErrEnough)
+	kit.Begin(ctx, c, box, &kit.Forever, kit.NoStreams)
 	p.Program().Cut()
-	ended(c, p.Program(), "its core has gone")
+	kit.Ended(c, p.Program(), "its core has gone")
 	if err := syscall.Kill(-p.PID, 0); err == nil {
 		c.Errorf("the driver ended and left processes in its group")
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package checks
+// Package tree holds the checks of the group tree: archives in and out.
+package tree
 
 import (
 	"archive/tar"
@@ -12,14 +13,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
 	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/rpc"
 )
 
-func tree() suite.Group {
-	native := needs(driver.TreeNative)
+func Group() suite.Group {
+	native := kit.Needs(driver.TreeNative)
 	checks := []suite.Check{
 		{Name: "import", Func: treeImport},
 		{Name: "export", Func: treeExport},
@@ -57,18 +59,18 @@ type member struct {
 }
 
 func file(name, body string) member {
-	return member{tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg, Size: int64(len(body)), ModTime: when}, body}
+	return member{tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg, Size: int64(len(body)), ModTime: kit.When}, body}
 }
 
 func dir(name string) member {
-	return member{tar.Header{Name: name, Mode: 0o755, Typeflag: tar.TypeDir, ModTime: when}, ""}
+	return member{tar.Header{Name: name, Mode: 0o755, Typeflag: tar.TypeDir, ModTime: kit.When}, ""}
 }
 
 func linkTo(name, target string, kind byte) member {
-	return member{tar.Header{Name: name, Linkname: target, Mode: 0o777, Typeflag: kind, ModTime: when}, ""}
+	return member{tar.Header{Name: name, Linkname: target, Mode: 0o777, Typeflag: kind, ModTime: kit.When}, ""}
 }
 
-func archive(c *C, members ...member) *bytes.Buffer {
+func archive(c *kit.C, members ...member) *bytes.Buffer {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, m := range members {
@@ -81,14 +83,14 @@ func archive(c *C, members ...member) *bytes.Buffer {
 	return &b
 }
 
-func load(c *C, box *rpc.Sandbox, path string, members ...member) driver.ImportResult {
+func load(c *kit.C, box *rpc.Sandbox, path string, members ...member) driver.ImportResult {
 	r, err := box.Import(c.Ctx(), driver.ImportOptions{Path: path}, archive(c, members...))
 	c.OK(err, "import")
 	return r
 }
 
 // exported gives what an export holds, by name.
-func exported(c *C, box *rpc.Sandbox, opts driver.ExportOptions) map[string]member {
+func exported(c *kit.C, box *rpc.Sandbox, opts driver.ExportOptions) map[string]member {
 	var b bytes.Buffer
 	c.OK(box.Export(c.Ctx(), opts, &b), "export")
 	out := map[string]member{}
@@ -111,39 +113,39 @@ func exported(c *C, box *rpc.Sandbox, opts driver.ExportOptions) map[string]memb
 	}
 }
 
-func treeImport(c *C) {
+func treeImport(c *kit.C) {
 	box := c.Box()
 	at := c.Word("tree")
 	r := load(c, box, at, dir("d/"), file("d/f", "deep"), file("top", "top"), dir("empty/"))
 	if r.Members < 2 || len(r.Skipped) > 0 {
 		c.Errorf("the import of four members says %+v", r)
 	}
-	c.Same("an imported file", get(c, box, at+"/d/f"), []byte("deep"))
+	c.Same("an imported file", kit.Get(c, box, at+"/d/f"), []byte("deep"))
 	if got := c.Sh(box, "cat "+at+"/top"); got != "top" {
 		c.Errorf("a command reads of an imported file %q", got)
 	}
-	if info := stat(c, box, at+"/top"); info.Mode&0o777 != 0o644 || !info.ModTime.Equal(when) {
+	if info := kit.Stat(c, box, at+"/top"); info.Mode&0o777 != 0o644 || !info.ModTime.Equal(kit.When) {
 		c.Errorf("an imported file has mode %04o and time %v", info.Mode, info.ModTime)
 	}
-	if stat(c, box, at+"/empty").Type != driver.TypeDirectory {
+	if kit.Stat(c, box, at+"/empty").Type != driver.TypeDirectory {
 		c.Errorf("an empty directory was not imported")
 	}
 }
 
-func treeExport(c *C) {
+func treeExport(c *kit.C) {
 	box := c.Box()
 	at := c.Dir(box)
 	c.OK(box.Mkdir(c.Ctx(), at+"/d", 0, false, ""), "mkdir")
-	_, err := box.Write(c.Ctx(), at+"/d/f", driver.WriteOptions{Mode: 0o750, ModTime: when}, strings.NewReader("content"))
+	_, err := box.Write(c.Ctx(), at+"/d/f", driver.WriteOptions{Mode: 0o750, ModTime: kit.When}, strings.NewReader("content"))
 	c.OK(err, "write")
 	got := exported(c, box, driver.ExportOptions{Path: at})
 	f := got["d/f"]
-	if f.body != "content" || f.Mode&0o777 != 0o750 || !f.ModTime.Equal(when) || got["d"].Typeflag != tar.TypeDir {
+	if f.body != "content" || f.Mode&0o777 != 0o750 || !f.ModTime.Equal(kit.When) || got["d"].Typeflag != tar.TypeDir {
 		c.Errorf("an export holds %q: %+v", slices.Sorted(maps.Keys(got)), f)
 	}
 }
 
-func treeExclude(c *C) {
+func treeExclude(c *kit.C) {
 	box := c.Box()
 	at := c.Dir(box)
 	c.Sh(box, "cd "+at+"; mkdir keep; mkdir skip; echo > keep/a.log; echo > keep/a.txt; echo > skip/b")
@@ -152,29 +154,29 @@ func treeExclude(c *C) {
 	}
 }
 
-func treeRound(c *C) {
+func treeRound(c *kit.C) {
 	box := c.Box()
 	at := c.Dir(box)
 	c.Sh(box, "cd "+at+"; mkdir a; mkdir empty; echo 1 > a/f; ln -s f a/link; ln -s /nowhere dangling; ln -s .. up")
-	put(c, box, at+"/bytes", pattern(300_000))
+	kit.Put(c, box, at+"/bytes", kit.Pattern(300_000))
 	var b bytes.Buffer
 	c.OK(box.Export(c.Ctx(), driver.ExportOptions{Path: at}, &b), "export")
 	to := c.Word("copy")
 	_, err := box.Import(c.Ctx(), driver.ImportOptions{Path: to}, &b)
 	c.OK(err, "import what was exported")
-	was, is := list(c, box, at, driver.ListOptions{Recursive: true}), list(c, box, to, driver.ListOptions{Recursive: true})
-	if !slices.Equal(names(was), names(is)) {
-		c.Errorf("of %q came back %q", names(was), names(is))
+	was, is := kit.List(c, box, at, driver.ListOptions{Recursive: true}), kit.List(c, box, to, driver.ListOptions{Recursive: true})
+	if !slices.Equal(kit.Names(was), kit.Names(is)) {
+		c.Errorf("of %q came back %q", kit.Names(was), kit.Names(is))
 	}
 	for name, a := range was {
 		if b := is[name]; a.Type != b.Type || a.Mode != b.Mode || a.Target != b.Target || a.Type == driver.TypeRegular && a.Size != b.Size {
 			c.Errorf("%s was %+v and came back as %+v", name, a, b)
 		}
 	}
-	c.Same("a file after the round trip", get(c, box, to+"/bytes"), pattern(300_000))
+	c.Same("a file after the round trip", kit.Get(c, box, to+"/bytes"), kit.Pattern(300_000))
 }
 
-func treeHardLinks(c *C) {
+func treeHardLinks(c *kit.C) {
 	box := c.Box()
 	at := c.Dir(box)
 	c.Sh(box, "cd "+at+"; echo both > a; ln a b")
@@ -183,31 +185,31 @@ func treeHardLinks(c *C) {
 	to := c.Word("copy")
 	_, err := box.Import(c.Ctx(), driver.ImportOptions{Path: to}, &b)
 	c.OK(err, "import what was exported")
-	c.Same("one name of a file with two", get(c, box, to+"/a"), []byte("both\n"))
-	c.Same("the other", get(c, box, to+"/b"), []byte("both\n"))
+	c.Same("one name of a file with two", kit.Get(c, box, to+"/a"), []byte("both\n"))
+	c.Same("the other", kit.Get(c, box, to+"/b"), []byte("both\n"))
 }
 
-func treeTwice(c *C) {
+func treeTwice(c *kit.C) {
 	box := c.Box()
 	at := c.Word("tree")
 	load(c, box, at, file("a", "old"), file("b", "kept"))
 	load(c, box, at, file("a", "new"))
-	c.Same("a file that came twice", get(c, box, at+"/a"), []byte("new"))
-	c.Same("a file that the second archive lacks", get(c, box, at+"/b"), []byte("kept"))
+	c.Same("a file that came twice", kit.Get(c, box, at+"/a"), []byte("new"))
+	c.Same("a file that the second archive lacks", kit.Get(c, box, at+"/b"), []byte("kept"))
 }
 
-func treeReplace(c *C) {
+func treeReplace(c *kit.C) {
 	box := c.Box()
 	at := c.Word("tree")
 	load(c, box, at, file("a", "old"), file("b", "gone"))
 	_, err := box.Import(c.Ctx(), driver.ImportOptions{Path: at, Replace: true}, archive(c, file("a", "new")))
 	c.OK(err, "import and replace")
-	if got := names(list(c, box, at, driver.ListOptions{})); !slices.Equal(got, []string{"a"}) {
+	if got := kit.Names(kit.List(c, box, at, driver.ListOptions{})); !slices.Equal(got, []string{"a"}) {
 		c.Errorf("a directory that was replaced holds %q", got)
 	}
 }
 
-func treeMany(c *C) {
+func treeMany(c *kit.C) {
 	box := c.Box()
 	at := c.Word("tree")
 	var all []member
@@ -216,7 +218,7 @@ func treeMany(c *C) {
 	}
 	load(c, box, at, all...)
 	n := 0
-	for _, info := range list(c, box, at, driver.ListOptions{Recursive: true}) {
+	for _, info := range kit.List(c, box, at, driver.ListOptions{Recursive: true}) {
 		if info.Type == driver.TypeRegular {
 			n++
 		}
@@ -230,55 +232,55 @@ func treeMany(c *C) {
 	c.OK(box.Remove(c.Ctx(), at, true, ""), "remove")
 }
 
-func treeLongNames(c *C) {
+func treeLongNames(c *kit.C) {
 	box := c.Box()
 	at := c.Word("tree")
 	long := strings.Repeat("directory-with-a-long-name/", 12) + strings.Repeat("n", 200)
 	load(c, box, at, file(long, "long"))
-	c.Same("a file with a path of 500 bytes", get(c, box, at+"/"+long), []byte("long"))
+	c.Same("a file with a path of 500 bytes", kit.Get(c, box, at+"/"+long), []byte("long"))
 	if got := exported(c, box, driver.ExportOptions{Path: at}); got[long].body != "long" {
 		c.Errorf("a file with a path of 500 bytes is not in the export")
 	}
 }
 
-func treeOddNames(c *C) {
+func treeOddNames(c *kit.C) {
 	box := c.Box()
 	at := c.Word("tree")
 	var all []member
-	for _, name := range odd {
+	for _, name := range kit.Odd {
 		all = append(all, file(name, "the file "+name))
 	}
 	load(c, box, at, all...)
 	got := exported(c, box, driver.ExportOptions{Path: at})
-	for _, name := range odd {
+	for _, name := range kit.Odd {
 		if got[name].body != "the file "+name {
 			c.Errorf("the file %q came back as %q", name, got[name].body)
 		}
 	}
 }
 
-func treeNothing(c *C) {
+func treeNothing(c *kit.C) {
 	box := c.Box()
 	at := c.Word("tree")
 	load(c, box, at)
-	if got := names(list(c, box, at, driver.ListOptions{})); len(got) > 0 {
+	if got := kit.Names(kit.List(c, box, at, driver.ListOptions{})); len(got) > 0 {
 		c.Errorf("an empty archive made %q", got)
 	}
 }
 
-func treeNonsense(c *C) {
-	_, err := c.Box().Import(c.Ctx(), driver.ImportOptions{Path: c.Word("tree")}, bytes.NewReader(pattern(5000)))
+func treeNonsense(c *kit.C) {
+	_, err := c.Box().Import(c.Ctx(), driver.ImportOptions{Path: c.Word("tree")}, bytes.NewReader(kit.Pattern(5000)))
 	c.Code(err, "import what is no archive", errs.ArchiveInvalid)
 }
 
-func treeCut(c *C) {
+func treeCut(c *kit.C) {
 	b := archive(c, file("a", strings.Repeat("a", 100_000)), file("b", "b"))
 	_, err := c.Box().Import(c.Ctx(), driver.ImportOptions{Path: c.Word("tree")}, io.LimitReader(b, 50_000))
 	c.Code(err, "import an archive that is cut off", errs.ArchiveInvalid)
 }
 
 // refused imports a hostile archive: it is refused, or what is hostile is left out by name.
-func refused(c *C, what string, members ...member) {
+func refused(c *kit.C, what string, members ...member) {
 	box := c.Fresh()
 	r, err := box.Import(c.Ctx(), driver.ImportOptions{Path: "in"}, archive(c, members...))
 	if err != nil {
@@ -293,20 +295,20 @@ func refused(c *C, what string, members ...member) {
 	}
 }
 
-func treeEscapes(c *C) {
+func treeEscapes(c *kit.C) {
 	refused(c, "an absolute path", file("/tmp/evil", "evil"))
 	refused(c, "a path with ..", file("../evil", "evil"), file("a/../../evil", "evil"))
 	refused(c, "a path with many ..", file(strings.Repeat("../", 20)+"tmp/evil", "evil"))
 }
 
-func treeThroughLink(c *C) {
+func treeThroughLink(c *kit.C) {
 	refused(c, "a link and a file behind it", linkTo("out", "/tmp", tar.TypeSymlink), file("out/evil", "evil"))
 	refused(c, "a link upwards and a file behind it", linkTo("up", "..", tar.TypeSymlink), file("up/evil", "evil"))
 	refused(c, "a link to a file that it then writes", linkTo("f", "/tmp/evil", tar.TypeSymlink), file("f", "evil"))
 	refused(c, "a hard link out", linkTo("h", "../../etc/passwd", tar.TypeLink), file("h", "evil"))
 }
 
-func treeBounded(c *C) {
+func treeBounded(c *kit.C) {
 	box := c.Box()
 	for what, limits := range map[string]driver.TreeLimits{
 		"members": {MaxMembers: 5}, "input": {MaxInputBytes: 2000}, "content": {MaxExtractedBytes: 500},
@@ -320,17 +322,17 @@ func treeBounded(c *C) {
 	}
 }
 
-func treeOutside(c *C) {
+func treeOutside(c *kit.C) {
 	_, err := c.Box().Import(c.Ctx(), driver.ImportOptions{Path: "/tmp/elsewhere"}, archive(c, file("f", "x")))
 	c.Code(err, "import outside the workspace", errs.PathEscapes)
 	c.Code(c.Box().Export(c.Ctx(), driver.ExportOptions{Path: "/etc"}, io.Discard), "export from outside the workspace", errs.PathEscapes)
 }
 
-func treeMissing(c *C) {
+func treeMissing(c *kit.C) {
 	c.Code(c.Box().Export(c.Ctx(), driver.ExportOptions{Path: c.Word("none")}, io.Discard), "export what is not there", errs.FileNotFound)
 }
 
-func treeSpecial(c *C) {
+func treeSpecial(c *kit.C) {
 	box := c.Box()
 	at := c.Dir(box)
 	c.Sh(box, "cd "+at+"; mkfifo fifo; echo kept > f")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package checks
+// Package ports holds the checks of the group ports: servers inside, reached from outside.
+package ports
 
 import (
 	"context"
@@ -8,14 +9,15 @@ import (
 	"net"
 	"strconv"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
 	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/rpc"
 )
 
-func ports() suite.Group {
-	forward, tcp := needs(driver.PortForward), needs(driver.PortTCP)
+func Group() suite.Group {
+	forward, tcp := kit.Needs(driver.PortForward), kit.Needs(driver.PortTCP)
 	return suite.Group{
 		Name: "ports", Doc: "servers inside are reached from outside",
 		Checks: []suite.Check{
@@ -24,10 +26,10 @@ func ports() suite.Group {
 			{Name: "forward-many", Needs: forward, Func: portForwardMany},
 			{Name: "forward-nobody-listens", Needs: forward, Func: portNobody},
 			{Name: "forward-given-up", Needs: forward, Func: portGivenUp},
-			{Name: "forward-after-resume", Needs: needs(driver.PortForward, driver.LifeResume), Proves: forward, Func: portResumed},
+			{Name: "forward-after-resume", Needs: kit.Needs(driver.PortForward, driver.LifeResume), Proves: forward, Func: portResumed},
 			{Name: "expose-tcp", Needs: tcp, Func: portExpose("tcp")},
-			{Name: "expose-http", Needs: needs(driver.PortHTTP), Func: portExpose("http")},
-			{Name: "expose-dynamic", Needs: needs(driver.PortDynamic, driver.PortTCP), Proves: needs(driver.PortDynamic), Func: portDynamic},
+			{Name: "expose-http", Needs: kit.Needs(driver.PortHTTP), Func: portExpose("http")},
+			{Name: "expose-dynamic", Needs: kit.Needs(driver.PortDynamic, driver.PortTCP), Proves: kit.Needs(driver.PortDynamic), Func: portDynamic},
 			{Name: "expose-again", Needs: tcp, Func: portExposeAgain},
 			{Name: "expose-not-configured", Func: portNotConfigured},
 			{Name: "unexpose", Needs: tcp, Func: portUnexpose},
@@ -36,7 +38,7 @@ func ports() suite.Group {
 }
 
 // serveEcho starts a server inside that gives back what it gets, or skips the check: a shell alone cannot listen.
-func serveEcho(c *C, box *rpc.Sandbox, port uint16) {
+func serveEcho(c *kit.C, box *rpc.Sandbox, port uint16) {
 	p := strconv.Itoa(int(port))
 	servers := [][]string{
 		{"listen", p},
@@ -53,12 +55,12 @@ func serveEcho(c *C, box *rpc.Sandbox, port uint16) {
 		}()
 		select {
 		case <-done: //nolint:errcheck // there is no such program
-			cancel(errEnough)
+			cancel(kit.ErrEnough)
 			continue
 		case <-started:
 		}
 		c.Cleanup(func() {
-			cancel(errEnough)
+			cancel(kit.ErrEnough)
 			<-done //nolint:errcheck // only that it has ended counts
 		})
 		ended := false
@@ -85,7 +87,7 @@ func serveEcho(c *C, box *rpc.Sandbox, port uint16) {
 }
 
 // echoes wants that a connection gives back what it is sent.
-func echoes(c *C, conn io.ReadWriter, data []byte) {
+func echoes(c *kit.C, conn io.ReadWriter, data []byte) {
 	sent := make(chan error, 1)
 	go func() {
 		_, err := conn.Write(data)
@@ -98,14 +100,14 @@ func echoes(c *C, conn io.ReadWriter, data []byte) {
 	c.Same("what came back", got, data)
 }
 
-func dial(c *C, box *rpc.Sandbox, port uint16) net.Conn {
+func dial(c *kit.C, box *rpc.Sandbox, port uint16) net.Conn {
 	conn, err := box.Dial(c.Ctx(), port)
 	c.OK(err, "dial port %d", port)
 	c.Cleanup(func() { _ = conn.Close() }) // it may be closed already
 	return conn
 }
 
-func portForward(c *C) {
+func portForward(c *kit.C) {
 	box := c.Fresh()
 	serveEcho(c, box, 8000)
 	conn := dial(c, box, 8000)
@@ -113,13 +115,13 @@ func portForward(c *C) {
 	echoes(c, conn, []byte("again"))
 }
 
-func portForwardMuch(c *C) {
+func portForwardMuch(c *kit.C) {
 	box := c.Fresh()
 	serveEcho(c, box, 8001)
-	echoes(c, dial(c, box, 8001), pattern(1<<20))
+	echoes(c, dial(c, box, 8001), kit.Pattern(1<<20))
 }
 
-func portForwardMany(c *C) {
+func portForwardMany(c *kit.C) {
 	box := c.Fresh()
 	serveEcho(c, box, 8002)
 	var conns []net.Conn
@@ -131,7 +133,7 @@ func portForwardMany(c *C) {
 	}
 }
 
-func portNobody(c *C) {
+func portNobody(c *kit.C) {
 	conn, err := c.Box().Dial(c.Ctx(), 64999)
 	if err == nil {
 		_ = conn.Close() // it should not be there
@@ -139,7 +141,7 @@ func portNobody(c *C) {
 	c.Code(err, "dial a port where nobody listens", errs.PortUnavailable)
 }
 
-func portGivenUp(c *C) {
+func portGivenUp(c *kit.C) {
 	box := c.Fresh()
 	serveEcho(c, box, 8003)
 	for range 10 {
@@ -151,7 +153,7 @@ func portGivenUp(c *C) {
 	echoes(c, dial(c, box, 8003), []byte("after ten that gave up"))
 }
 
-func portResumed(c *C) {
+func portResumed(c *kit.C) {
 	box := c.Fresh()
 	serveEcho(c, box, 8004)
 	again, err := c.Main().Resume(c.Ctx(), c.Resumption(box))
@@ -159,8 +161,8 @@ func portResumed(c *C) {
 	echoes(c, dial(c, again, 8004), []byte("after a resume"))
 }
 
-func portExpose(protocol string) func(*C) {
-	return func(c *C) {
+func portExpose(protocol string) func(*kit.C) {
+	return func(c *kit.C) {
 		box := c.Fresh(func(r *driver.CreateRequest) { r.Ports = []uint16{8010} })
 		at, err := box.Expose(c.Ctx(), 8010, protocol, false)
 		c.OK(err, "expose a port that was configured")
@@ -170,7 +172,7 @@ func portExpose(protocol string) func(*C) {
 	}
 }
 
-func portDynamic(c *C) {
+func portDynamic(c *kit.C) {
 	at, err := c.Fresh().Expose(c.Ctx(), 8011, "tcp", false)
 	c.OK(err, "expose a port that was not configured")
 	if at.Host == "" || at.Port == 0 {
@@ -178,7 +180,7 @@ func portDynamic(c *C) {
 	}
 }
 
-func portExposeAgain(c *C) {
+func portExposeAgain(c *kit.C) {
 	box := c.Fresh(func(r *driver.CreateRequest) { r.Ports = []uint16{8012} })
 	first, err := box.Expose(c.Ctx(), 8012, "tcp", false)
 	c.OK(err, "expose")
@@ -191,7 +193,7 @@ func portExposeAgain(c *C) {
 	}
 }
 
-func portNotConfigured(c *C) {
+func portNotConfigured(c *kit.C) {
 	if c.Claims(driver.PortDynamic) {
 		c.Skipf("the driver exposes any port")
 	}
@@ -199,7 +201,7 @@ func portNotConfigured(c *C) {
 	c.Code(err, "expose a port that was not configured", errs.PortNotConfigured, errs.Unsupported)
 }
 
-func portUnexpose(c *C) {
+func portUnexpose(c *kit.C) {
 	box := c.Fresh(func(r *driver.CreateRequest) { r.Ports = []uint16{8014} })
 	_, err := box.Expose(c.Ctx(), 8014, "tcp", false)
 	c.OK(err, "expose")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package checks
+// Package program holds the checks of the driver as a program: how core and driver find each other (handshake), and what
+// it says of itself and of configuration (schema).
+package program
 
 import (
 	"context"
@@ -11,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
+
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 
@@ -20,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/sdk/wire"
 )
 
-func handshakes() suite.Group {
+func Handshake() suite.Group {
 	return suite.Group{
 		Name: "handshake", Doc: "core and driver find each other, and nobody else gets in",
 		Checks: []suite.Check{
@@ -45,7 +49,7 @@ func handshakes() suite.Group {
 }
 
 // program starts the driver's program for this check.
-func program(c *C, how suite.Launch) *suite.Program {
+func program(c *kit.C, how suite.Launch) *suite.Program {
 	p, err := c.Start(c.Ctx(), how)
 	c.OK(err, "start the program")
 	c.Cleanup(p.Kill)
@@ -53,7 +57,7 @@ func program(c *C, how suite.Launch) *suite.Program {
 }
 
 // answers says whether the program answers to whoever has a key.
-func answers(c *C, p *suite.Program, key handshake.Key) error {
+func answers(c *kit.C, p *suite.Program, key handshake.Key) error {
 	conn, err := p.Dial(key)
 	c.OK(err, "handshake")
 	defer conn.Close() // nothing is under way
@@ -63,13 +67,7 @@ func answers(c *C, p *suite.Program, key handshake.Key) error {
 	return err
 }
 
-func ended(c *C, p *suite.Program, why string) {
-	if err := p.Wait(c.Ctx()); err != nil {
-		c.Fatalf("the program does not end: %s (%v)", why, err)
-	}
-}
-
-func handshakeLine(c *C) {
+func handshakeLine(c *kit.C) {
 	p := program(c, suite.Launch{})
 	f := strings.Split(strings.TrimSuffix(p.Line, "\n"), "|")
 	if len(f) < 5 || f[0] != "1" || f[1] != "1" || f[2] != "unix" || f[4] != "grpc" || !strings.HasSuffix(p.Line, "\n") {
@@ -81,7 +79,7 @@ func handshakeLine(c *C) {
 	c.OK(answers(c, p, p.Key), "describe")
 }
 
-func privateSocket(c *C) {
+func privateSocket(c *kit.C) {
 	p := program(c, suite.Launch{})
 	addr := strings.Split(p.Line, "|")[3]
 	info, err := os.Stat(addr)
@@ -91,7 +89,7 @@ func privateSocket(c *C) {
 	}
 }
 
-func health(c *C) {
+func health(c *kit.C) {
 	p := program(c, suite.Launch{})
 	conn, err := p.Dial(p.Key)
 	c.OK(err, "dial")
@@ -103,7 +101,7 @@ func health(c *C) {
 	}
 }
 
-func versionList(c *C) {
+func versionList(c *kit.C) {
 	p := program(c, suite.Launch{Versions: "1,2,3"})
 	if f := strings.Split(p.Line, "|"); len(f) < 2 || f[1] != "1" {
 		c.Errorf("of the protocols 1, 2 and 3 the program chose %q", p.Line)
@@ -111,16 +109,16 @@ func versionList(c *C) {
 	c.OK(answers(c, p, p.Key), "describe")
 }
 
-func versionUnknown(c *C) {
+func versionUnknown(c *kit.C) {
 	p := program(c, suite.Launch{Versions: "99"})
 	if f := strings.Split(p.Line, "|"); len(f) >= 2 && f[1] == "99" {
 		c.Errorf("the program says that it speaks protocol 99: %q", p.Line)
 	}
 }
 
-func noCookie(c *C) {
+func noCookie(c *kit.C) {
 	p := program(c, suite.Launch{NoCookie: true})
-	ended(c, p, "it was started by hand")
+	kit.Ended(c, p, "it was started by hand")
 	if p.State().Success() || p.Line != "" {
 		c.Errorf("started by hand the program ended with %v and printed %q", p.State(), p.Line)
 	}
@@ -129,10 +127,10 @@ func noCookie(c *C) {
 	}
 }
 
-func noKey(c *C) {
+func noKey(c *kit.C) {
 	p := program(c, suite.Launch{NoKey: true})
 	if p.Line == "" {
-		ended(c, p, "it has no key")
+		kit.Ended(c, p, "it has no key")
 		return
 	}
 	if answers(c, p, handshake.Key{}) == nil || answers(c, p, handshake.NewKey()) == nil {
@@ -140,7 +138,7 @@ func noKey(c *C) {
 	}
 }
 
-func wrongKey(c *C) {
+func wrongKey(c *kit.C) {
 	p := program(c, suite.Launch{})
 	if answers(c, p, handshake.NewKey()) == nil {
 		c.Errorf("a client with another key is served")
@@ -148,27 +146,27 @@ func wrongKey(c *C) {
 	c.OK(answers(c, p, p.Key), "describe, after somebody with another key was refused")
 }
 
-func silentClient(c *C) {
+func silentClient(c *kit.C) {
 	p := program(c, suite.Launch{})
-	conn, err := connect(c.Ctx(), strings.Split(p.Line, "|")[3])
+	conn, err := kit.Connect(c.Ctx(), strings.Split(p.Line, "|")[3])
 	c.OK(err, "connect")
 	defer conn.Close() // nothing was said
 	c.OK(answers(c, p, p.Key), "describe, beside a client that says nothing")
 }
 
-func quietStdout(c *C) {
+func quietStdout(c *kit.C) {
 	p := program(c, suite.Launch{})
 	c.OK(answers(c, p, p.Key), "describe")
 	p.Cut()
-	ended(c, p, "its lifeline was cut")
+	kit.Ended(c, p, "its lifeline was cut")
 	if s := p.Stdout.String(); s != "" {
 		c.Errorf("after the handshake the program printed %.200q on standard output", s)
 	}
 }
 
-func describeByHand(c *C) {
+func describeByHand(c *kit.C) {
 	p := program(c, suite.Launch{NoCookie: true, NoKey: true, Args: []string{"describe", "--json"}})
-	ended(c, p, "it was asked to describe itself")
+	kit.Ended(c, p, "it was asked to describe itself")
 	c.Eventually("the description is there", func() bool {
 		_, err := wire.UnmarshalDescription([]byte(p.Line + p.Stdout.String()))
 		return err == nil
@@ -185,7 +183,7 @@ func describeByHand(c *C) {
 	}
 }
 
-func describeStatic(c *C) {
+func describeStatic(c *kit.C) {
 	first, err := pb.NewDriverClient(c.Main().Conn).Describe(c.Ctx(), &pb.DescribeRequest{})
 	c.OK(err, "describe")
 	for range c.Options().Repeat {
@@ -197,24 +195,24 @@ func describeStatic(c *C) {
 	}
 }
 
-func lifeline(c *C) {
+func lifeline(c *kit.C) {
 	p := c.Spawn()
 	box := c.FreshOn(p)
-	begin(c.Ctx(), c, box, &running1, noStreams)
+	kit.Begin(c.Ctx(), c, box, &kit.Forever, kit.NoStreams)
 	p.Program().Cut()
-	ended(c, p.Program(), "its core has gone")
+	kit.Ended(c, p.Program(), "its core has gone")
 	if _, err := os.Stat(strings.Split(p.Program().Line, "|")[3]); err == nil {
 		c.Errorf("the program ended and left its socket")
 	}
 }
 
-func lifelineEarly(c *C) {
+func lifelineEarly(c *kit.C) {
 	p := program(c, suite.Launch{})
 	p.Cut()
-	ended(c, p, "its core has gone")
+	kit.Ended(c, p, "its core has gone")
 }
 
-func terminalSignals(c *C) {
+func terminalSignals(c *kit.C) {
 	p := program(c, suite.Launch{})
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGINT, syscall.SIGHUP} {
 		c.OK(p.Signal(sig), "signal")
@@ -222,9 +220,9 @@ func terminalSignals(c *C) {
 	}
 }
 
-func terminate(c *C) {
+func terminate(c *kit.C) {
 	p := program(c, suite.Launch{})
 	c.OK(answers(c, p, p.Key), "describe")
 	c.OK(p.Signal(syscall.SIGTERM), "signal TERM")
-	ended(c, p, "it got TERM")
+	kit.Ended(c, p, "it got TERM")
 }
