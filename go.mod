@@ -3,6 +3,7 @@ module github.com/berth-dev/berth
 go 1.26.8
 
 require (
+	connectrpc.com/connect v1.21.1
 	github.com/apparentlymart/go-textseg/v17 v17.0.1
 	github.com/bufbuild/protocompile v0.14.1
 	github.com/coder/websocket v1.8.15

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Regenerates sdk/proto from the .proto files. buf comes from npm, pinned; the plugins from tools/go.mod.
+# Regenerates sdk/proto and plugins/e2b/internal/wire from the .proto files. buf comes from npm, pinned; the plugins from tools/go.mod.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 buf=.bin/buf-1.75.0/node_modules/.bin/buf
@@ -8,4 +8,6 @@ buf=.bin/buf-1.75.0/node_modules/.bin/buf
 "$buf" lint
 "$buf" format -w
 "$buf" generate
+"$buf" format -w plugins/e2b/internal/wire
+"$buf" generate plugins/e2b/internal/wire --template plugins/e2b/internal/wire/buf.gen.yaml
 go test ./core/config/reference -run TestReferenceIsFresh -update
