@@ -144,7 +144,16 @@ func connectIP(kind, protocol, port int, address []byte) error {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 2}); err != nil {
 		return err
 	}
-	return unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte(address)})
+	return connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte(address)})
+}
+
+// connect goes on after the signals that Go's scheduler sends to a thread that is long in a call.
+func connect(fd int, to unix.Sockaddr) error {
+	err := unix.Connect(fd, to)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Connect(fd, to)
+	}
+	return err
 }
 
 // udp sends twice: the refusal of the first comes with the second.
@@ -154,7 +163,7 @@ func udp(port int, address []byte) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte(address)}); err != nil {
+	if err := connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte(address)}); err != nil {
 		return err
 	}
 	if _, err := unix.Write(fd, []byte("x")); err != nil {

@@ -26,7 +26,9 @@ func (t *Table) fork(p *Process, file string, argv []string, attr *syscall.ProcA
 			tree.SetMark(p.mark)
 		}
 		var pid int
+		t.victims.raise()
 		pid, err = t.forkGrouped(p, file, argv, attr)
+		t.victims.restore()
 		if err != nil {
 			return
 		}

@@ -60,7 +60,8 @@ type Table struct {
 	cfg       Config
 	spawner   *spawn.Thread
 	groups    *tree.Groups // nil = none
-	marks     bool         // processes can be marked by a limit
+	victims   *victims
+	marks     bool // processes can be marked by a limit
 	firstMark uint64
 
 	started chan struct{} // a child was started; cap 1
@@ -99,6 +100,7 @@ func New(cfg Config) (*Table, error) {
 		reaped:  make(chan struct{}),
 		byID:    map[string]*Process{},
 		byPID:   map[int]*Process{},
+		victims: newVictims(),
 	}
 	t.marks = tree.CanMark()
 	t.firstMark = tree.RandomStart()
@@ -300,6 +302,7 @@ func (t *Table) Close(ctx context.Context) error {
 	t.once.Do(func() {
 		close(t.quit)
 		t.spawner.Close()
+		t.victims.close()
 	})
 	select {
 	case <-t.reaped:

@@ -568,6 +568,40 @@ func TestUser(t *testing.T) {
 	}
 }
 
+// Where memory ends, a command goes before the guest, also a user's own.
+func TestVictims(t *testing.T) {
+	score := func(text []byte) int {
+		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	own := func() int {
+		text, err := os.ReadFile("/proc/self/oom_score_adj")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return score(text)
+	}
+	before := own()
+	if before > 500 {
+		t.Skipf("the score of this process is %d already", before)
+	}
+	cmd := shell("cat /proc/self/oom_score_adj")
+	if os.Getuid() == 0 {
+		cmd.User = "nobody"
+		cmd.Dir = "/"
+	}
+	out, _, exit := collect(t, start(t, table(t, nil), cmd))
+	if exit.Code != 0 || score([]byte(out)) != before+500 {
+		t.Errorf("%+v, a command's score is %q, the guest's %d", exit, out, before)
+	}
+	if after := own(); after != before {
+		t.Errorf("the guest's score was %d and is %d", before, after)
+	}
+}
+
 func TestMany(t *testing.T) {
 	tb := table(t, nil)
 	var ps []*proc.Process
