@@ -97,8 +97,6 @@ func sandboxAvailable(s *spec.Sandbox) error {
 	switch {
 	case s.Snapshot != nil && s.Snapshot.Kind != "none" && s.Snapshot.Persist != "never" && s.Snapshot.Persist != "manual":
 		return unavailable(s.Snapshot.Pos, "sandbox %q takes snapshots", s.Label)
-	case len(s.Ports) > 0:
-		return unavailable(s.Pos, "sandbox %q exposes ports", s.Label)
 	case p.Source != "" && p.Source != "create":
 		return unavailable(p.Pos, "sandbox %q has the session source %q", s.Label, p.Source)
 	case p.StateFile != "" || p.Key.Literal != "" || p.Key.Expr != nil:

@@ -37,7 +37,6 @@ func TestUnavailable(t *testing.T) {
 		"takes snapshots": func(r *spec.Run) {
 			r.Sandbox.Snapshot = &spec.SnapshotPolicy{Kind: "local", Persist: "on_stop", Pos: at}
 		},
-		"exposes ports":                   func(r *spec.Run) { r.Sandbox.Ports = []spec.Port{{Port: 80}} },
 		"guardrails":                      func(r *spec.Run) { r.InputGuardrails = []*spec.Guardrail{{Pos: at}} },
 		"agent \"worker\" has guardrails": func(r *spec.Run) { r.Agent.OutputGuardrails = []*spec.Guardrail{{Pos: at}} },
 		"stored prompt":                   func(r *spec.Run) { r.Agent.Prompt = &spec.StoredPrompt{ID: "x"} },

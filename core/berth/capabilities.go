@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"strconv"
 
 	"github.com/berth-dev/berth/core/capability/filesystem"
 	"github.com/berth-dev/berth/core/capability/shell"
@@ -74,6 +75,12 @@ func (c capabilities) end(ctx context.Context) error {
 func (r *live) instructions(s runner.Session) (string, error) {
 	ws, _ := s.(*workspace)
 	vars := r.vars()
+	if ws != nil {
+		vars.SandboxID, vars.Ports = ws.Info().SandboxID, map[string]string{}
+		for _, p := range ws.Ports() {
+			vars.Ports[strconv.Itoa(int(p.Port))] = p.URL
+		}
+	}
 	parts, err := agentParts(r.o.Run.Agent, vars)
 	if err != nil || ws == nil {
 		return prompt.Build(parts), err

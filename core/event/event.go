@@ -88,6 +88,13 @@ type SandboxReady struct {
 	Root       string             `json:"root"`
 	Isolation  []driver.Isolation `json:"isolation,omitempty"`
 	Reattached bool               `json:"reattached,omitempty"`
+	Ports      []Port             `json:"ports,omitempty"` // that were asked for
+}
+
+// Port is a port inside a sandbox that is reachable from outside.
+type Port struct {
+	Port uint16 `json:"port"`
+	URL  string `json:"url"`
 }
 
 // SandboxLost says that the sandbox or its driver died.

@@ -97,6 +97,7 @@ func (s *Session) own(ctx context.Context) error {
 func (s *Session) Close(ctx context.Context, status run.Status) error {
 	ctx, cancel := limit(ctx, s.cfg.Spec.Timeouts.Stop, DefaultStopTimeout, "end the sandbox")
 	defer cancel()
+	s.unexpose()
 	atEnd := s.cfg.Spec.Session.AtEnd
 	switch {
 	case s.cfg.Keep && (atEnd == "" || atEnd == "destroy"):

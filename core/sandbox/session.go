@@ -16,6 +16,7 @@ import (
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/manifest"
 	"github.com/berth-dev/berth/core/plugin"
+	"github.com/berth-dev/berth/core/portforward"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
@@ -63,6 +64,8 @@ type Session struct {
 	info     driver.Info
 	contents *manifest.Contents
 	fixed    *Fixed
+	ports    []event.Port
+	forwards []*portforward.Forward
 }
 
 // Open makes a sandbox. When it fails, nothing is left behind.
@@ -146,9 +149,13 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 			return nil, err
 		}
 	}
+	if err := s.expose(ctx); err != nil {
+		s.unexpose()
+		return nil, err
+	}
 	cfg.Emit(event.SandboxReady{
 		SandboxID: cfg.ID, Driver: cfg.DriverName, Root: s.root, Isolation: s.info.Isolation,
-		Reattached: cfg.Resume != nil,
+		Reattached: cfg.Resume != nil, Ports: s.ports,
 	})
 	return s, nil
 }

@@ -249,6 +249,9 @@ func (s *textShower) ready(d event.SandboxReady) {
 			s.line("  %*s  %s", width, "", s.paint(dim, "not stronger: "+i.Gap))
 		}
 	}
+	for _, p := range d.Ports {
+		s.line("  %s  %s", s.paint(dim, fmt.Sprintf("%-*s", width, fmt.Sprintf("port %d", p.Port))), p.URL)
+	}
 }
 
 func (s *textShower) finished(d event.ToolFinished) {
