@@ -129,6 +129,10 @@ const (
 	PAXSourceID = "BERTH.source_id"
 )
 
+// PAXVersion is a record of an exported regular file: its [FileInfo] version when it was read. It is left out where a change
+// that came right after could have left the version what it was.
+const PAXVersion = "BERTH.version"
+
 // PAX records of an exported archive, in a global header of their own for each file that was left out or could not be
 // read as it was. Tar programs ignore them; an import does too.
 const (

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/guest/ignore"
 	"github.com/berth-dev/berth/sdk/guest/internal/beneath"
+	"github.com/berth-dev/berth/sdk/guest/tarfmt"
 )
 
 // Names gives users and groups their names; those without one are given as digits.
@@ -33,9 +35,11 @@ const (
 	exportBuffer = 512 << 10
 	// wholeFile is what is read before its header is written, so that the header is right even if the file changes.
 	wholeFile = 128 << 10
-	// sparseFrom is the size from which holes are looked for, maxExtents what a map may hold.
+	// sparseFrom is the size from which holes are looked for.
 	sparseFrom = 64 << 10
-	maxExtents = 100_000
+	// settle is how long a file must not have changed for its version to be told: file systems take the time from a clock
+	// that ticks every 10 ms at most, so that of two changes within a tick only the first shows.
+	settle = 20 * time.Millisecond
 )
 
 type exporter struct {
@@ -47,11 +51,10 @@ type exporter struct {
 	links   map[inode]string
 	users   map[uint32]string
 	groups  map[uint32]string
+	waited  time.Duration // for files to settle
 }
 
 type inode struct{ dev, ino uint64 }
-
-type extent struct{ off, size int64 }
 
 // Export writes name in the opened directory dir, and what is below it, as a tar stream. With an empty name dir itself
 // is the top. The top directory is the member "./", and all names are relative to it; a top that is a file is the only
@@ -85,7 +88,7 @@ func (x *exporter) run(ctx context.Context, dir int, name string) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	x.buf = appendHeader(x.buf, x.header(&st, kindDir, "./"))
+	x.buf = tarfmt.Append(x.buf, x.header(&st, tarfmt.Dir, "./"))
 	err = beneath.Walk(ctx, fd, &beneath.Visitor{
 		Sorted: true,
 		Stay:   true,
@@ -107,7 +110,7 @@ func (x *exporter) run(ctx context.Context, dir int, name string) error {
 }
 
 func (x *exporter) finish() error {
-	x.buf = append(x.buf, make([]byte, 2*blockSize)...)
+	x.buf = append(x.buf, make([]byte, 2*tarfmt.BlockSize)...)
 	return x.flush()
 }
 
@@ -130,14 +133,14 @@ func (x *exporter) skip(path, reason string) error {
 	if x.opts.Skipped != nil {
 		x.opts.Skipped(driver.Skipped{Path: path, Reason: reason})
 	}
-	x.buf = appendRecords(x.buf, kindGlobal, []record{{driver.PAXSkippedPath, path}, {driver.PAXSkippedReason, reason}})
+	x.buf = tarfmt.AppendRecords(x.buf, tarfmt.Global, []tarfmt.Record{{Key: driver.PAXSkippedPath, Value: path}, {Key: driver.PAXSkippedReason, Value: reason}})
 	return x.room(exportBuffer / 2)
 }
 
-func (x *exporter) header(st *beneath.Stat, kind byte, name string) *header {
-	return &header{
-		kind: kind, name: name, mode: st.Perm(), uid: st.UID, gid: st.GID, mtime: st.ModTime(),
-		uname: x.name(x.users, st.UID, Names.UserName), gname: x.name(x.groups, st.GID, Names.GroupName),
+func (x *exporter) header(st *beneath.Stat, kind byte, name string) *tarfmt.Header {
+	return &tarfmt.Header{
+		Kind: kind, Name: name, Mode: st.Perm(), UID: st.UID, GID: st.GID, ModTime: st.ModTime(),
+		User: x.name(x.users, st.UID, Names.UserName), Group: x.name(x.groups, st.GID, Names.GroupName),
 	}
 }
 
@@ -170,23 +173,23 @@ func (x *exporter) member(ctx context.Context, dir int, name, path string) error
 	}
 	id := inode{st.Dev, st.Ino}
 	if first, ok := x.links[id]; ok && !st.IsDir() && st.Nlink > 1 {
-		h := x.header(&st, kindHardLink, path)
-		h.target = first
-		x.buf = appendHeader(x.buf, h)
+		h := x.header(&st, tarfmt.HardLink, path)
+		h.Target = first
+		x.buf = tarfmt.Append(x.buf, h)
 		return nil
 	}
 	switch st.Type() {
 	case driver.TypeDirectory:
-		x.buf = appendHeader(x.buf, x.header(&st, kindDir, path+"/"))
+		x.buf = tarfmt.Append(x.buf, x.header(&st, tarfmt.Dir, path+"/"))
 		return nil
 	case driver.TypeSymlink:
 		target, err := beneath.ReadLink(dir, name)
 		if err != nil {
 			return x.skip(path, "unreadable link: "+err.Error())
 		}
-		h := x.header(&st, kindLink, path)
-		h.target = target
-		x.buf = appendHeader(x.buf, h)
+		h := x.header(&st, tarfmt.Symlink, path)
+		h.Target = target
+		x.buf = tarfmt.Append(x.buf, h)
 	case driver.TypeRegular:
 		if ok, err := x.file(ctx, dir, name, path); !ok || err != nil {
 			return err
@@ -221,18 +224,21 @@ func (x *exporter) file(ctx context.Context, dir int, name, path string) (bool, 
 	if st.Size > 1<<62 {
 		return false, x.skip(path, "its size cannot be true")
 	}
-	h := x.header(&st, kindFile, path)
+	h := x.header(&st, tarfmt.File, path)
+	if x.settled(ctx, &st) {
+		h.Records = []tarfmt.Record{{Key: driver.PAXVersion, Value: st.Version()}}
+	}
 	if st.Size <= wholeFile {
 		return x.small(fd, h, int(st.Size))
 	}
-	h.size = int64(st.Size)
-	extents := []extent{{0, h.size}}
-	if st.Blocks*blockSize < h.size && st.Size >= sparseFrom {
-		extents = findExtents(fd, h.size)
+	h.Size = int64(st.Size)
+	extents := []tarfmt.Extent{{Off: 0, Size: h.Size}}
+	if st.Blocks*tarfmt.BlockSize < h.Size && st.Size >= sparseFrom {
+		extents = findExtents(fd, h.Size)
 	}
-	pad := padding(h.size)
-	if len(extents) == 1 && extents[0].size == h.size {
-		x.buf = appendHeader(x.buf, h)
+	pad := tarfmt.Padding(h.Size)
+	if len(extents) == 1 && extents[0].Size == h.Size {
+		x.buf = tarfmt.Append(x.buf, h)
 	} else {
 		pad, err = x.sparseHeader(h, extents)
 		if err != nil {
@@ -250,8 +256,29 @@ func (x *exporter) file(ctx context.Context, dir int, name, path string) (bool, 
 	return true, nil
 }
 
+// settled reports whether the version of a file that is read now will show every later change. A file that has just been
+// written is waited for, but only so long in all.
+func (x *exporter) settled(ctx context.Context, st *beneath.Stat) bool {
+	changed := time.Unix(0, max(st.Ctime.Nano(), st.Mtime.Nano()))
+	for {
+		left := settle - time.Since(changed)
+		if left <= 0 {
+			return true
+		}
+		if left > 2*settle-x.waited {
+			return false
+		}
+		x.waited += left
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // small reads the whole file and then writes a header that fits.
-func (x *exporter) small(fd int, h *header, size int) (bool, error) {
+func (x *exporter) small(fd int, h *tarfmt.Header, size int) (bool, error) {
 	b := x.scratch[: 0 : size+1]
 	for len(b) < cap(b) {
 		n, err := unix.Read(fd, b[len(b):cap(b)])
@@ -259,7 +286,7 @@ func (x *exporter) small(fd int, h *header, size int) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, x.skip(h.name, "unreadable: "+err.Error())
+			return false, x.skip(h.Name, "unreadable: "+err.Error())
 		}
 		if n == 0 {
 			break
@@ -268,18 +295,19 @@ func (x *exporter) small(fd int, h *header, size int) (bool, error) {
 	}
 	grown := len(b) > size
 	b = b[:min(len(b), size)]
-	h.size = int64(len(b))
-	x.buf = appendPadding(append(appendHeader(x.buf, h), b...), len(b))
+	h.Size = int64(len(b))
+	x.buf = append(tarfmt.Append(x.buf, h), b...)
+	x.buf = append(x.buf, make([]byte, tarfmt.Padding(int64(len(b))))...)
 	if grown {
-		return true, x.skip(h.name, "grew while it was read: the new end is left out")
+		return true, x.skip(h.Name, "grew while it was read: the new end is left out")
 	}
 	return true, nil
 }
 
 // extents writes the data and gives a reason when the file was not what it had been.
-func (x *exporter) extents(ctx context.Context, fd int, extents []extent) (changed string, err error) {
+func (x *exporter) extents(ctx context.Context, fd int, extents []tarfmt.Extent) (changed string, err error) {
 	for _, e := range extents {
-		off, left := e.off, e.size
+		off, left := e.Off, e.Size
 		for left > 0 {
 			if ctx.Err() != nil {
 				return "", beneath.Done(ctx)
@@ -314,44 +342,25 @@ func (x *exporter) extents(ctx context.Context, fd int, extents []extent) (chang
 }
 
 // sparseHeader writes the header of a sparse file with its map, and gives the size of the padding.
-func (x *exporter) sparseHeader(h *header, extents []extent) (pad int64, err error) {
-	size, stored := h.size, int64(0)
-	if n := len(extents); n == 0 || extents[n-1].off+extents[n-1].size < size {
-		extents = append(extents, extent{size, 0})
-	}
-	m := strconv.AppendInt(nil, int64(len(extents)), 10)
-	m = append(m, '\n')
-	for _, e := range extents {
-		m = append(strconv.AppendInt(m, e.off, 10), '\n')
-		m = append(strconv.AppendInt(m, e.size, 10), '\n')
-		stored += e.size
-	}
-	m = appendPadding(m, len(m))
-	h.records = []record{
-		{"GNU.sparse.major", "1"},
-		{"GNU.sparse.minor", "0"},
-		{"GNU.sparse.name", h.name},
-		{"GNU.sparse.realsize", strconv.FormatInt(size, 10)},
-	}
-	h.fieldName = "GNUSparseFile.0/member"
-	h.size = int64(len(m)) + stored
-	x.buf = append(appendHeader(x.buf, h), m...)
-	return padding(h.size), x.room(exportBuffer / 2)
+func (x *exporter) sparseHeader(h *tarfmt.Header, extents []tarfmt.Extent) (pad int64, err error) {
+	var stored int64
+	x.buf, stored = tarfmt.AppendSparse(x.buf, *h, extents)
+	return tarfmt.Padding(stored), x.room(exportBuffer / 2)
 }
 
 // findExtents lists where the file has data; the whole file when that cannot be told.
-func findExtents(fd int, size int64) []extent {
-	whole := []extent{{0, size}}
-	var out []extent
+func findExtents(fd int, size int64) []tarfmt.Extent {
+	whole := []tarfmt.Extent{{Off: 0, Size: size}}
+	var out []tarfmt.Extent
 	for off := int64(0); off < size; {
 		start, end, err := beneath.DataAfter(fd, off)
 		if errors.Is(err, unix.ENXIO) || (err == nil && start >= size) {
 			break
 		}
-		if err != nil || end <= start || len(out) >= maxExtents {
+		if err != nil || end <= start || len(out) >= tarfmt.MaxExtents {
 			return whole
 		}
-		out = append(out, extent{start, min(end, size) - start})
+		out = append(out, tarfmt.Extent{Off: start, Size: min(end, size) - start})
 		off = end
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/guest/tarfmt"
 )
 
 const inputBuffer = 128 << 10
@@ -26,14 +27,14 @@ func newInput(r io.Reader) *input { return &input{buf: bufio.NewReaderSize(r, in
 
 // Read fills p when it is at most a block, as all headers are.
 func (in *input) Read(p []byte) (n int, err error) {
-	if len(p) > blockSize {
+	if len(p) > tarfmt.BlockSize {
 		n, err = in.buf.Read(p)
 	} else {
 		n, err = io.ReadFull(in.buf, p)
 		if n > 0 && errors.Is(err, io.ErrUnexpectedEOF) {
 			err = nil // the bytes first; the next call tells the end, or what else stopped the stream
 		}
-		in.zero = in.zero && n == 0 || n == blockSize && allZero(p)
+		in.zero = in.zero && n == 0 || n == tarfmt.BlockSize && allZero(p)
 	}
 	if errors.Is(err, io.EOF) {
 		in.ended = true

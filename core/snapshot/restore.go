@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/berth-dev/berth/core/snapshot/tarball"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+)
+
+// RestoreOptions are for [Repo.Restore].
+type RestoreOptions struct {
+	Path   string            // of the workspace
+	Limits driver.TreeLimits // zero = as much as the snapshot says that it holds
+}
+
+// Restore puts the snapshot in the place of what the workspace holds. The index is checked before anything is sent, the
+// content as it is sent; when it fails, the workspace is what it was, unless the error is marked as maybe applied.
+func (r *Repo) Restore(ctx context.Context, rec *Record, dst Target, o RestoreOptions) (driver.ImportResult, error) {
+	res, err := r.restore(ctx, rec, dst, o)
+	if err != nil {
+		return res, restoreError(rec, err)
+	}
+	return res, nil
+}
+
+func restoreError(rec *Record, err error) error {
+	e := &errs.Error{Code: errs.SnapshotRestore, Message: fmt.Sprintf("snapshot %s could not be restored", Short(rec.ID)), Err: err}
+	var inner *errs.Error
+	if errors.As(err, &inner) {
+		e.MaybeApplied, e.Hint = inner.MaybeApplied, inner.Hint
+	}
+	return e.With("snapshot", rec.ID)
+}
+
+func (r *Repo) restore(ctx context.Context, rec *Record, dst Target, o RestoreOptions) (driver.ImportResult, error) {
+	unlock, err := r.share(ctx)
+	if err != nil {
+		return driver.ImportResult{}, err
+	}
+	defer unlock()
+	x, err := r.load(ctx, rec)
+	if err != nil {
+		return driver.ImportResult{}, err
+	}
+	limits := driver.TreeLimits{MaxInputBytes: math.MaxUint64, MaxExtractedBytes: math.MaxUint64, MaxMembers: math.MaxUint64}
+	for _, l := range []struct {
+		have uint64
+		most uint64
+		what string
+	}{{uint64(len(x.Entries)), o.Limits.MaxMembers, "entries"}, {uint64(rec.Bytes), o.Limits.MaxExtractedBytes, "bytes"}} {
+		if l.most > 0 && l.have > l.most {
+			return driver.ImportResult{}, errs.New(errs.ArchiveLimit, "it has %d %s, more than the %d that are allowed", l.have, l.what, l.most).
+				WithHint("raise archive_limits in the sandbox block")
+		}
+	}
+	pr, pw := io.Pipe()
+	sent := make(chan error, 1)
+	sending, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		err := tarball.Write(sending, r.chunks, x, pw)
+		sent <- err
+		_ = pw.CloseWithError(err) // nil is the end of the archive
+	}()
+	res, err := dst.Import(ctx, driver.ImportOptions{Path: o.Path, Replace: true, Limits: limits}, pr)
+	cancel(errStopped)
+	_ = pr.CloseWithError(errStopped)
+	if serr := <-sent; serr != nil && !errors.Is(serr, errStopped) {
+		return res, serr // the driver only saw that something had failed
+	}
+	return res, err
+}
