@@ -131,21 +131,7 @@ func decode(v schema.Value, limits driver.ResourceLimits, network driver.Network
 			return nil, e
 		}
 	}
-	if limits.Processes > 0 {
-		c.Processes = limits.Processes
-	}
-	if limits.MemoryBytes > 0 {
-		c.Memory = limits.MemoryBytes
-	}
-	if limits.CPUs > 0 {
-		c.CPUs = limits.CPUs
-	}
-	if limits.FileBytes > 0 {
-		c.FileSize = limits.FileBytes
-	}
-	if limits.OpenFiles > 0 {
-		c.OpenFiles = limits.OpenFiles
-	}
+	limits.Replace(&c.Processes, &c.Memory, &c.CPUs, &c.FileSize, &c.OpenFiles)
 	switch network.Mode {
 	case "", "default":
 	case "none":

@@ -23,6 +23,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -188,6 +189,15 @@ type ResourceLimits struct {
 	CPUs        float64
 	FileBytes   uint64
 	OpenFiles   uint32
+}
+
+// Replace puts what is bounded here in the place of a driver's own figures, and leaves the others.
+func (l ResourceLimits) Replace(processes *uint32, memory *uint64, cpus *float64, fileSize *uint64, openFiles *uint32) {
+	*processes = cmp.Or(l.Processes, *processes)
+	*memory = cmp.Or(l.MemoryBytes, *memory)
+	*cpus = cmp.Or(l.CPUs, *cpus)
+	*fileSize = cmp.Or(l.FileBytes, *fileSize)
+	*openFiles = cmp.Or(l.OpenFiles, *openFiles)
 }
 
 // MountSpec is storage to attach. See package mounts/spec for kinds and fields.

@@ -102,21 +102,7 @@ func Decode(v schema.Value, limits driver.ResourceLimits, network driver.Network
 	if err := v.Decode(SandboxSchema(), &c); err != nil {
 		return nil, err
 	}
-	if limits.Processes > 0 {
-		c.Processes = limits.Processes
-	}
-	if limits.MemoryBytes > 0 {
-		c.Memory = limits.MemoryBytes
-	}
-	if limits.CPUs > 0 {
-		c.CPUs = limits.CPUs
-	}
-	if limits.FileBytes > 0 {
-		c.FileSize = limits.FileBytes
-	}
-	if limits.OpenFiles > 0 {
-		c.OpenFiles = limits.OpenFiles
-	}
+	limits.Replace(&c.Processes, &c.Memory, &c.CPUs, &c.FileSize, &c.OpenFiles)
 	switch network.Mode {
 	case "", "default":
 	case "none":
