@@ -4,6 +4,8 @@
 // run: machines are noisy, ratios are not. It prints a table for people and, with -json, one line a figure.
 //
 // The drivers are the built ones, in processes of their own, as a user has them: run it through `make bench`.
+//
+// Size: the rows of one table, which share how they are taken.
 package main
 
 import (
@@ -42,6 +44,14 @@ type figure struct {
 	ratio   float64 // target: product at most so many times the floor; 0 = none
 	most    float64 // target in ms; 0 = none
 	note    string
+	peers   []peer
+}
+
+// peer is another way to do the same.
+type peer struct {
+	is      string
+	samples samples
+	ratio   float64 // target: product at most so many times this; 0 = none
 }
 
 // samples are times in milliseconds.
@@ -63,6 +73,7 @@ type bench struct {
 	quick   bool
 	match   *regexp.Regexp
 	figures []figure
+	notes   []string // what was not measured, and why
 	env     *environment
 }
 
@@ -110,6 +121,13 @@ func measure(ctx context.Context, only, out, bin string, quick bool) error {
 		{"manifest", manifestTime},
 		{"local_dir", localDirTime},
 		{"scale", scaleTime},
+		{"docker/life", withEngine((*dockerBench).life)},
+		{"docker/first", withEngine((*dockerBench).first)},
+		{"docker/stop", withEngine((*dockerBench).stop)},
+		{"docker/exec", withEngine((*dockerBench).within)},
+		{"docker/files", withEngine((*dockerBench).files)},
+		{"docker/import", withEngine((*dockerBench).trees)},
+		{"docker/scale", withEngine((*dockerBench).scale)},
 	} {
 		if !match.MatchString(m.name) {
 			continue
@@ -129,6 +147,7 @@ func measure(ctx context.Context, only, out, bin string, quick bool) error {
 
 func (b *bench) table() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', tabwriter.AlignRight)
+	verdicts := map[bool]string{true: "met", false: "MISSED"}
 	fmt.Fprintln(w, "measurement\tp50 ms\tp95 ms\tfloor ms\tratio\ttarget\t\t")
 	for _, f := range b.figures {
 		ratio, target, verdict := "", "", ""
@@ -146,11 +165,23 @@ func (b *bench) table() {
 			ok = ok && p <= f.most
 		}
 		if target != "" {
-			verdict = map[bool]string{true: "met", false: "MISSED"}[ok]
+			verdict = verdicts[ok]
 		}
-		fmt.Fprintf(w, "%s\t%.3f\t%.3f\t%.3f\t%s\t%s\t%s\t%s\n", f.name, p, f.product.at(0.95), fl, ratio, target, verdict, f.note)
+		fmt.Fprintf(w, "%s\t%.3f\t%.3f\t%.3f\t%s\t%s\t%s\t  %s\n", f.name, p, f.product.at(0.95), fl, ratio, target, verdict, f.note)
+		for _, o := range f.peers {
+			at, target, verdict := o.samples.at(0.5), "", ""
+			if o.ratio > 0 {
+				target, verdict = fmt.Sprintf("<= %.3g x %s", o.ratio, o.is), verdicts[p <= o.ratio*at]
+			} else {
+				target = o.is
+			}
+			fmt.Fprintf(w, "\t\t\t%.3f\t%.3f\t%s\t%s\t\n", at, p/at, target, verdict)
+		}
 	}
 	_ = w.Flush()
+	for _, n := range b.notes {
+		fmt.Println(n)
+	}
 }
 
 // line is a figure as other tools read it.
@@ -174,10 +205,15 @@ func (b *bench) lines(path string) error {
 	}
 	enc := json.NewEncoder(f)
 	for _, fig := range b.figures {
-		for _, s := range []struct {
+		type row struct {
 			side, name string
 			samples    samples
-		}{{"product", fig.name, fig.product}, {"floor", fig.floorIs, fig.floor}} {
+		}
+		rows := []row{{"product", fig.name, fig.product}, {"floor", fig.floorIs, fig.floor}}
+		for _, o := range fig.peers {
+			rows = append(rows, row{"peer", o.is, o.samples})
+		}
+		for _, s := range rows {
 			if len(s.samples) == 0 {
 				continue
 			}
@@ -194,28 +230,32 @@ func (b *bench) lines(path string) error {
 
 // pairs times product and floor in turn, so that both see the same machine.
 func (b *bench) pairs(n int, product, floor func() error) (p, f samples, err error) {
+	s, err := b.rounds(n, product, floor)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s[0], s[1], nil
+}
+
+// rounds times all in turn, a round after another. One that is nil has no samples.
+func (b *bench) rounds(n int, all ...func() error) ([]samples, error) {
+	out := make([]samples, len(all))
 	for i := range b.n(n) + 1 {
-		for side, fn := range []func() error{product, floor} {
-			if fn == nil {
+		for j, f := range all {
+			if f == nil {
 				continue
 			}
 			began := time.Now()
-			if err := fn(); err != nil {
-				return nil, nil, err
+			if err := f(); err != nil {
+				return nil, err
 			}
-			ms := float64(time.Since(began).Nanoseconds()) / 1e6
-			if i == 0 {
-				continue // warm-up
-			}
-			if side == 0 {
-				p = append(p, ms)
-			} else {
-				f = append(f, ms)
+			if i > 0 { // the first is to warm up
+				out[j] = append(out[j], float64(time.Since(began).Nanoseconds())/1e6)
 			}
 		}
 		if b.ctx.Err() != nil {
-			return nil, nil, b.ctx.Err()
+			return nil, b.ctx.Err()
 		}
 	}
-	return p, f, nil
+	return out, nil
 }

@@ -66,7 +66,10 @@ func (e *environment) close() {
 	_ = e.plugins.Close(ctx)
 }
 
-func (b *bench) open(m *spec.Manifest) (*sandbox.Session, error) {
+func (b *bench) open(m *spec.Manifest) (*sandbox.Session, error) { return b.openIn(nil, m) }
+
+// openIn opens a session in a sandbox as a block says; nil is the default driver's.
+func (b *bench) openIn(in *spec.Sandbox, m *spec.Manifest) (*sandbox.Session, error) {
 	e, err := b.environment()
 	if err != nil {
 		return nil, err
@@ -74,7 +77,7 @@ func (b *bench) open(m *spec.Manifest) (*sandbox.Session, error) {
 	if m == nil {
 		m = &spec.Manifest{Root: spec.DefaultRoot}
 	}
-	return e.harness.Open(b.ctx, e.project, berth.SandboxOptions{ID: runlog.NewID(time.Now()), Manifest: m})
+	return e.harness.Open(b.ctx, e.project, berth.SandboxOptions{ID: runlog.NewID(time.Now()), Sandbox: in, Manifest: m})
 }
 
 func (b *bench) closeSession(s *sandbox.Session) error { return s.Close(b.ctx, run.Completed) }
@@ -214,28 +217,31 @@ func ptyTime(b *bench) error {
 		return err
 	}
 	defer b.closeSession(s) //nolint:errcheck // the figures are taken
-	p, _, err := b.pairs(50, func() error {
-		first := &once{done: make(chan struct{})}
-		ctx, cancel := context.WithCancelCause(b.ctx)
-		ended := make(chan error, 1)
-		go func() {
-			_, err := s.Run(ctx, &driver.Command{Argv: []string{"sh", "-c", "echo ready; read x"}, TTY: true}, driver.Streams{Stdin: blocking{ctx}, Stdout: first})
-			ended <- err
-		}()
-		select {
-		case <-first.done:
-		case err := <-ended:
-			cancel(nil)
-			return err
-		}
-		cancel(errors.New("seen"))
-		<-ended //nolint:errcheck // only that it has ended counts
-		return nil
-	}, nil)
+	p, _, err := b.pairs(50, func() error { return firstByte(b.ctx, s, "sh", "-c", "echo ready; read x") }, nil)
 	if err != nil {
 		return err
 	}
 	b.add(figure{name: "pty_start/unix-local", product: p, floorIs: "pty start to first byte", note: "start to first byte, and end"})
+	return nil
+}
+
+// firstByte starts a command on a terminal, waits for what it says and ends it.
+func firstByte(ctx context.Context, s *sandbox.Session, argv ...string) error {
+	first := &once{done: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Run(ctx, &driver.Command{Argv: argv, TTY: true}, driver.Streams{Stdin: blocking{ctx}, Stdout: first})
+		ended <- err
+	}()
+	select {
+	case <-first.done:
+	case err := <-ended:
+		cancel(nil)
+		return err
+	}
+	cancel(errors.New("seen"))
+	<-ended //nolint:errcheck // only that it has ended counts
 	return nil
 }
 
