@@ -216,7 +216,7 @@ func (d *docker) List(ctx context.Context, labels map[string]string) iter.Seq2[d
 		}
 		for _, c := range list.Items {
 			info := driver.Info{
-				SandboxID: c.Labels[plan.LabelSandbox], Labels: plan.CoreLabels(c.Labels), Created: time.Unix(c.Created, 0), Status: box.Status(c.State),
+				SandboxID: c.Labels[plan.LabelSandbox], Labels: plan.CoreLabels(c.Labels), Created: time.Unix(c.Created, 0), Status: plan.Status(c.State),
 				Display: map[string]string{"container": c.ID[:12], "image": c.Image},
 			}
 			if r, err := plan.ReadRecord(c.Labels); err == nil {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/berth-dev/berth/internal/testbin"
 	"github.com/berth-dev/berth/plugins/docker/internal/plan"
 )
 
@@ -57,16 +56,11 @@ func hostImage(t testing.TB) string {
 }
 
 // The examples run as they are, with another driver.
-func TestExamples(t *testing.T) {
-	e := needEngine(t)
+func examples(t *testing.T, c *command) {
 	image := hostImage(t)
-	driverPath, berth := testbin.Driver(t, "docker"), testbin.Berth(t)
-	home := t.TempDir()
 	run := func(dir string, args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), berth, append([]string{"--driver-binary", "docker=" + driverPath, "--chdir", dir}, args...)...)
-		cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "DOCKER_HOST="+e.Where)
-		out, err := cmd.CombinedOutput()
+		out, err := c.in(t.Context(), dir, args...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("berth %v: %v\n%s", args, err, out)
 		}

@@ -27,15 +27,18 @@ import (
 // between passes connections on to the engine, until the test ends.
 type between struct {
 	address string
+	passed  atomic.Int64           // bytes that the engine said
 	swallow atomic.Pointer[string] // the answer to the next request that holds this is lost
 	mu      sync.Mutex
 	conns   []net.Conn
 }
 
-func newBetween(t testing.TB, f *fixture) *between {
+func newBetween(t testing.TB, f *fixture) *between { return betweenAt(t, f, "tcp", "127.0.0.1:0") }
+
+func betweenAt(t testing.TB, f *fixture, kind, at string) *between {
 	t.Helper()
 	network, address, _ := strings.Cut(f.e.DaemonHost(), "://")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen(kind, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +102,7 @@ func (b *between) pass(c, up net.Conn) {
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := up.Read(buf)
+			b.passed.Add(int64(n))
 			if lose.Load() {
 				err = io.EOF
 				n = 0
@@ -110,6 +114,38 @@ func (b *between) pass(c, up net.Conn) {
 		}
 	})
 	both.Wait()
+}
+
+// What an engine on this machine has started speaks with the driver itself: what it says does not go through the engine.
+func TestGuestCalls(t *testing.T) {
+	t.Parallel()
+	near := newFixture(t)
+	dir, err := os.MkdirTemp("/tmp", "bd") //nolint:usetesting // sockets need short names
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	b := betweenAt(t, near, "unix", filepath.Join(dir, "s"))
+	f := fixtureIn(t, driver.Host{}, map[string]any{"host": "unix://" + b.address})
+	// Also where nobody inside is root.
+	for _, config := range []map[string]any{nil, {"capabilities": []string{}, "user": "1234:1234"}} {
+		s := f.create(t, request(t, with(config, map[string]any{"guest": settings.GuestRequired})))
+		before := b.passed.Load()
+		var n atomic.Int64
+		exit, err := s.Run(t.Context(), &driver.Command{Argv: []string{"head", "-c", "10000000", "/dev/zero"}}, driver.Streams{Stdout: writerFunc(func(p []byte) (int, error) {
+			n.Add(int64(len(p)))
+			return len(p), nil
+		})})
+		if err != nil || exit.Code != 0 || n.Load() != 10_000_000 {
+			t.Errorf("%+v, %v, %d bytes", exit, err, n.Load())
+		}
+		if got := b.passed.Load() - before; got > 100_000 {
+			t.Errorf("%d bytes went through the engine", got)
+		}
+		if got := sh(t, s, "ls /.berth"); got != "berth-guest" {
+			t.Errorf("what is left in the guest's directory: %q", got)
+		}
+	}
 }
 
 // An engine elsewhere does not see this machine's files: the guest is copied to it, everything else goes through the

@@ -22,6 +22,8 @@ type Config struct {
 
 	// Listen is the inherited descriptor of a listening unix socket; 0 = serve one stream on standard input and output.
 	Listen int `json:"listen,omitempty"`
+	// CallDir is where a host that knocks has its socket, see link.Knock; empty = no host is called.
+	CallDir string `json:"call_dir,omitempty"`
 	// Key proves both ends to each other. At least 16 bytes.
 	Key []byte `json:"key"`
 	// OrphanTTL is the lease; nil = DefaultOrphanTTL, 0 = end as soon as nobody is attached.

@@ -17,6 +17,10 @@
 // goes on is not touched. A host that proves itself with the conversation's id goes on with it; one with another id takes
 // over, and the older conversation ends.
 //
+// A host that reaches the guest over a stream which others carry may knock, see [Knock]: the guest calls it then, where
+// both see the same socket, and the conversation goes the short way. A knock proves nothing and need not: what is called
+// has to know the key like everyone.
+//
 // # What must not happen here
 //
 // The goroutine that reads a connection never waits for a reader of a stream, a writer or a lock that is held while
@@ -70,6 +74,7 @@ const (
 	typeProof     frame.Type = 3
 	typeWelcome   frame.Type = 4
 	typeRefused   frame.Type = 5
+	typeKnock     frame.Type = 6
 
 	typeAck  frame.Type = frame.FirstSealed
 	typePing frame.Type = 9

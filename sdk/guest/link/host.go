@@ -31,6 +31,8 @@ type AcceptorOptions struct {
 	Info func() []byte
 	// Handle serves one request; it calls Stream.Finish.
 	Handle func(s *Stream, request []byte)
+	// Knocked is called for each knock on a shared stream, with the name that it holds. It does not wait. nil = nobody.
+	Knocked func(name string)
 	// Attached is called, never twice at a time, when a host may have come or gone. It does not wait.
 	Attached func(attached bool)
 }
@@ -41,6 +43,11 @@ func NewAcceptor(opts AcceptorOptions) (*Acceptor, error) {
 		return nil, errs.New(errs.InvalidArgument, "the session's key has %d bytes, fewer than %d", len(opts.Key), minKey)
 	}
 	return &Acceptor{opts: opts}, nil
+}
+
+// Knock is what a host sends for the guest to call it, at the socket of that name.
+func Knock(name string) []byte {
+	return frame.Append(nil, frame.Frame{Type: typeKnock, Payload: []byte(name)}, frame.Check{})
 }
 
 // pending is a handshake that waits for the host's proof.
@@ -79,6 +86,8 @@ func (a *Acceptor) Serve(rw io.ReadWriteCloser, shared bool) error {
 			return err
 		}
 		switch {
+		case f.Type == typeKnock && shared && a.opts.Knocked != nil:
+			a.opts.Knocked(string(f.Payload))
 		case f.Type == typeHello:
 			if wait, err = a.challenge(w, f.Payload); err != nil && !shared {
 				return err

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -47,6 +48,7 @@ type Config struct {
 	// Exactly one of Listener and Conn. A Conn that ends is the end of the guest, since nobody can come back.
 	Listener net.Listener
 	Conn     io.ReadWriteCloser
+	CallDir  string // see guest.Config; only with Conn
 
 	Version   string        // of the program
 	Key       []byte        // at least 16 bytes
@@ -82,11 +84,13 @@ func Serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s := &server{cfg: cfg, table: table, started: time.Now(), instance: rand.Text(), stop: make(chan error, 1)}
+	s := &server{cfg: cfg, table: table, started: time.Now(), instance: rand.Text(), stop: make(chan error, 1), calls: make(chan struct{}, maxConnections)}
 	s.lease = newLease(cfg.OrphanTTL, func() { s.end(nil) })
-	s.acceptor, err = link.NewAcceptor(link.AcceptorOptions{
-		Key: cfg.Key, Info: s.hello, Handle: s.handle, Attached: s.lease.attached,
-	})
+	opts := link.AcceptorOptions{Key: cfg.Key, Info: s.hello, Handle: s.handle, Attached: s.lease.attached}
+	if cfg.CallDir != "" {
+		opts.Knocked = s.knocked
+	}
+	s.acceptor, err = link.NewAcceptor(opts)
 	if err != nil {
 		return err
 	}
@@ -127,6 +131,7 @@ type server struct {
 	started  time.Time
 	instance string
 	stop     chan error
+	calls    chan struct{} // a value for each host that is called, or speaks over that
 
 	working sync.Once
 
@@ -163,6 +168,28 @@ func (s *server) accept() error {
 			<-slots
 		}()
 	}
+}
+
+// callTime bounds the wait for a host that has knocked.
+const callTime = 5 * time.Second
+
+// knocked calls the host that has its socket under a name. It may be gone by now: then it goes on without.
+func (s *server) knocked(name string) {
+	if filepath.Base(name) != name {
+		return
+	}
+	select {
+	case s.calls <- struct{}{}:
+	default:
+		return
+	}
+	go func() {
+		defer func() { <-s.calls }()
+		c, err := net.DialTimeout("unix", filepath.Join(s.cfg.CallDir, name), callTime)
+		if err == nil {
+			s.acceptor.Serve(c, false) //nolint:errcheck // the next connection goes on
+		}
+	}()
 }
 
 func (s *server) hello() []byte {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -35,6 +36,7 @@ type Box struct {
 	secretEnv map[string]string
 	ttl       *time.Duration
 	tunnels   tunnel.Set
+	removing  atomic.Pointer[chan struct{}] // closed when the removal that goes on is over; nil = none does
 
 	// gate is held, by a value in it, by who starts or ends the container; what follows is theirs.
 	gate       chan struct{}
@@ -324,6 +326,9 @@ func (b *Box) remove(ctx context.Context) error {
 	if b.st.Container == "" {
 		return nil
 	}
+	over := make(chan struct{})
+	b.removing.Store(&over)
+	defer close(over)
 	_, err := b.e.ContainerRemove(ctx, b.st.Container, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 	if engine.Conflict(err) && strings.Contains(err.Error(), "already in progress") {
 		// Somebody else removes it.
@@ -393,25 +398,9 @@ func (b *Box) Inspect(ctx context.Context) (driver.Info, error) {
 	if err != nil {
 		return info, engine.Error(errs.SandboxNotReady, "inspect the container", err)
 	}
-	info.Status = Status(got.Container.State.Status)
+	info.Status = plan.Status(got.Container.State.Status)
 	return info, nil
 }
 
 // ID is the sandbox's.
 func (b *Box) ID() string { return b.id }
-
-// Status is where a container is in its life.
-func Status(s container.ContainerState) driver.Status {
-	switch s {
-	case container.StateRunning, container.StateRestarting:
-		return driver.StatusRunning
-	case container.StatePaused:
-		return driver.StatusPaused
-	case container.StateCreated:
-		return driver.StatusCreating
-	case container.StateRemoving, container.StateDead:
-		return driver.StatusGone
-	case container.StateExited:
-	}
-	return driver.StatusStopped
-}

@@ -126,7 +126,7 @@ const (
 func (s *Exec) ending(ctx context.Context) error {
 	var said inside.LastWords
 	for began := time.Now(); ; time.Sleep(endLook) {
-		err := inside.Alive(ctx, s.e, s.id, s.st.Container, &said)
+		_, err := inside.Alive(ctx, s.e, s.id, s.st.Container, &said)
 		if errors.Is(err, errs.SandboxGone) {
 			return err
 		}

@@ -168,7 +168,7 @@ func (s *Guest) connect(ctx context.Context, first net.Conn, said *inside.LastWo
 	}
 	cfg := &guest.Config{
 		Key: s.host.Key(s.id), OrphanTTL: &ttl, Root: s.record.Root, Env: s.environment(), SecretEnv: s.secretEnv, User: s.record.User,
-		OOMFile: s.e.OOMFile(), Threads: guestThreads, PrivateNetwork: s.record.Alone, Report: plan.Isolation(s.record),
+		CallDir: inside.Dir, OOMFile: s.e.OOMFile(), Threads: guestThreads, PrivateNetwork: s.record.Alone, Report: plan.Isolation(s.record),
 	}
 	for _, g := range s.record.Grants {
 		cfg.Grants = append(cfg.Grants, driver.PathGrant{Path: g.Path, ReadOnly: g.ReadOnly})
@@ -180,6 +180,13 @@ func (s *Guest) connect(ctx context.Context, first net.Conn, said *inside.LastWo
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errs.New(errs.StartFailed, "the guest did not answer within %s", connectTimeout))
 	defer cancel()
 	dial := func(ctx context.Context) (io.ReadWriteCloser, error) {
+		if over := s.removing.Load(); over != nil {
+			select { // what there is to say of the end is known then
+			case <-*over:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
 		c, opening := first, line
 		first = nil
 		if c == nil {
@@ -191,10 +198,13 @@ func (s *Guest) connect(ctx context.Context, first net.Conn, said *inside.LastWo
 			}
 		}
 		// The engine lets a container that has ended be attached to, and says nothing.
-		err := inside.Alive(ctx, s.e, s.id, s.st.Container, said)
+		got, err := inside.Alive(ctx, s.e, s.id, s.st.Container, said)
 		if err == nil {
 			if _, err = c.Write(opening); err != nil {
 				err = errs.Wrap(errs.ExecTransport, "send the guest's configuration", err)
+			} else if near := s.host.Calls.Knock(ctx, got, c); near != nil {
+				_ = c.Close() // it has served
+				return near, nil
 			}
 		}
 		if errors.Is(err, errs.SandboxGone) {

@@ -25,6 +25,7 @@ import (
 type Host struct {
 	Log    hclog.Logger
 	Guests *inside.Guests
+	Calls  inside.Calls
 	Key    func(id string) []byte // what a sandbox's guest and the driver know
 	Over   func(*Box)             // told when a sandbox's value is used no more
 	Filled filled.Dir             // which workspaces hold something

@@ -80,8 +80,6 @@ func (b *Box) lastEvent(ctx context.Context) driver.Event {
 		ev.Message = "the container engine does not answer: " + engine.Text(err)
 	case got.Container.State != nil && got.Container.State.Status == container.StatePaused:
 		ev.Kind, ev.Message = driver.EventPaused, "its container was paused"
-	case got.Container.State != nil && got.Container.State.OOMKilled:
-		ev.Kind, ev.Message = driver.EventOutOfMemory, inside.Why(got.Container.State)
 	case stopped:
 		ev.Message = "it was stopped"
 	default:

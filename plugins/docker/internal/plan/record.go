@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
+
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )
@@ -100,4 +102,20 @@ func (s *State) Driver(display map[string]string) driver.State {
 		panic(err) // text and times only
 	}
 	return driver.State{Version: StateVersion, Data: b, Display: display, Deadline: s.Deadline}
+}
+
+// Status is where a container is in its life.
+func Status(s container.ContainerState) driver.Status {
+	switch s {
+	case container.StateRunning, container.StateRestarting:
+		return driver.StatusRunning
+	case container.StatePaused:
+		return driver.StatusPaused
+	case container.StateCreated:
+		return driver.StatusCreating
+	case container.StateRemoving, container.StateDead:
+		return driver.StatusGone
+	case container.StateExited:
+	}
+	return driver.StatusStopped
 }

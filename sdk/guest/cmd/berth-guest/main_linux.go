@@ -108,7 +108,7 @@ func serve(fd string) error {
 		Version: version.String(), Key: cfg.Key, OrphanTTL: ttl,
 		Root: cfg.Root, Env: cfg.Env, SecretEnv: cfg.SecretEnv, User: cfg.User, Files: files,
 		SpawnThread: spawnThread, Kill: cfg.Kill, KillHelper: []string{"/proc/self/exe", "-signal"}, OOMFile: cfg.OOMFile,
-		MaxProcesses: cfg.MaxProcesses, PrivateNetwork: cfg.PrivateNetwork, Report: cfg.Report,
+		MaxProcesses: cfg.MaxProcesses, PrivateNetwork: cfg.PrivateNetwork, Report: cfg.Report, CallDir: cfg.CallDir,
 	}
 	if cfg.Listen > 0 {
 		f := os.NewFile(uintptr(cfg.Listen), "listener")
