@@ -137,7 +137,7 @@ its answer, 130 a run was cancelled. berth exec passes the command's own code on
 	f.BoolVar(&a.flags.noColor, "no-color", false, "never use colour")
 	for _, add := range []func() *cobra.Command{
 		a.runCommand, a.resumeCommand, a.execCommand, a.initCommand, a.validateCommand, a.fmtCommand, a.planCommand,
-		a.configCommand, a.driverCommand, a.explainCommand, a.versionCommand,
+		a.configCommand, a.driverCommand, a.snapshotCommand, a.explainCommand, a.versionCommand,
 	} {
 		c := add()
 		wrapArgs(c)

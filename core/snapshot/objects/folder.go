@@ -26,14 +26,17 @@ type Folder struct {
 	perm fs.FileMode // of directories
 }
 
-// NewFolder gives the store in dir, which is made when it is missing, for this user alone.
+// NewFolder gives the store in dir. When there is no such directory it is made, for this user alone, once something is
+// stored.
 func NewFolder(dir string) (*Folder, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
 	fi, err := os.Stat(dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &Folder{dir: dir, perm: 0o700}, nil
+	case err != nil:
 		return nil, err
+	case !fi.IsDir():
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: errors.New("is no directory")}
 	}
 	return &Folder{dir: dir, perm: fi.Mode().Perm()}, nil
 }
@@ -86,10 +89,11 @@ func (f *Folder) mkdir(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	if dir != f.dir {
-		if err := f.mkdir(filepath.Dir(dir)); err != nil {
-			return err
-		}
+	if dir == f.dir {
+		return os.MkdirAll(dir, f.perm)
+	}
+	if err := f.mkdir(filepath.Dir(dir)); err != nil {
+		return err
 	}
 	err := os.Mkdir(dir, f.perm)
 	if errors.Is(err, fs.ErrExist) {

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -18,9 +20,9 @@ var errLocked = errors.New("locked")
 
 // Lock locks the folder. The kernel gives the lock back when the process ends, however it ends.
 func (f *Folder) Lock(ctx context.Context, exclusive bool) (unlock func(), err error) {
-	file, err := os.OpenFile(filepath.Join(f.dir, lockFile), os.O_CREATE|os.O_RDWR, f.perm&^0o111)
-	if err != nil {
-		return nil, err
+	file, err := f.lockFile(exclusive)
+	if file == nil {
+		return func() {}, err
 	}
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
@@ -37,4 +39,28 @@ func (f *Folder) Lock(ctx context.Context, exclusive bool) (unlock func(), err e
 			return nil, errors.Join(fmt.Errorf("%s is being used by another process: %w", f.dir, context.Cause(ctx)), file.Close())
 		}
 	}
+}
+
+// lockFile opens what is locked. Whoever may only read the folder can keep a sweep away as long as there ever was a writer;
+// else there is nothing to be swept.
+func (f *Folder) lockFile(exclusive bool) (*os.File, error) {
+	name := filepath.Join(f.dir, lockFile)
+	err := f.mkdir(f.dir)
+	if err == nil {
+		var file *os.File
+		if file, err = os.OpenFile(name, os.O_CREATE|os.O_RDWR, f.perm&^0o111); err == nil {
+			return file, nil
+		}
+	}
+	if exclusive {
+		return nil, err
+	}
+	file, rerr := os.Open(name)
+	switch {
+	case errors.Is(rerr, fs.ErrNotExist) && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
+		return nil, nil
+	case rerr != nil:
+		return nil, err
+	}
+	return file, nil
 }
