@@ -44,8 +44,8 @@ func agentAvailable(a *spec.Agent) error {
 		return unavailable(a.AgentTools[0].Pos, "agent %q uses agents as tools", a.Label)
 	case a.OutputSchema != nil:
 		return unavailable(a.OutputSchema.Pos, "agent %q has an output schema", a.Label)
-	case asks(a.Approvals):
-		return unavailable(a.Pos, "agent %q has approval rules", a.Label)
+	case remembers(a.Approvals) != nil:
+		return unavailable(remembers(a.Approvals).Pos, "rule %q remembers answers for a session", remembers(a.Approvals).Name)
 	case len(guards) > 0:
 		return unavailable(guards[0].Pos, "agent %q has guardrails", a.Label)
 	case a.Prompt != nil:
@@ -59,8 +59,8 @@ func agentAvailable(a *spec.Agent) error {
 func runAvailable(r *spec.Run) error {
 	guards := append(append([]*spec.Guardrail(nil), r.InputGuardrails...), r.OutputGuardrails...)
 	switch {
-	case asks(r.Approvals):
-		return unavailable(r.Pos, "run %q has approval rules", r.Label)
+	case remembers(r.Approvals) != nil:
+		return unavailable(remembers(r.Approvals).Pos, "rule %q remembers answers for a session", remembers(r.Approvals).Name)
 	case len(guards) > 0:
 		return unavailable(guards[0].Pos, "run %q has guardrails", r.Label)
 	case r.ConversationID != "" || r.PreviousResponse != "":
@@ -75,7 +75,18 @@ func runAvailable(r *spec.Run) error {
 	return nil
 }
 
-func asks(a *spec.Approvals) bool { return a != nil && (a.Default == "ask" || len(a.Rules) > 0) }
+// remembers is the first rule whose answers outlive the run.
+func remembers(a *spec.Approvals) *spec.ApprovalRule {
+	if a == nil {
+		return nil
+	}
+	for i := range a.Rules {
+		if a.Rules[i].Remember == "session" {
+			return &a.Rules[i]
+		}
+	}
+	return nil
+}
 
 func manifestAvailable(m *spec.Manifest) error {
 	if m == nil {

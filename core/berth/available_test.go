@@ -32,8 +32,9 @@ func TestUnavailable(t *testing.T) {
 		"hands off":            func(r *spec.Run) { r.Agent.Handoffs = []*spec.Handoff{{Pos: at}} },
 		"agents as tools":      func(r *spec.Run) { r.Agent.AgentTools = []*spec.AgentTool{{Pos: at}} },
 		"output schema":        func(r *spec.Run) { r.Agent.OutputSchema = &spec.OutputSchema{Pos: at} },
-		"approval rules":       func(r *spec.Run) { r.Agent.Approvals = &spec.Approvals{Default: "ask"} },
-		"run \"default\" has":  func(r *spec.Run) { r.Approvals = &spec.Approvals{Rules: []spec.ApprovalRule{{}}} },
+		"remembers answers": func(r *spec.Run) {
+			r.Agent.Approvals = &spec.Approvals{Rules: []spec.ApprovalRule{{Remember: "session", Pos: at}}}
+		},
 		"takes snapshots": func(r *spec.Run) {
 			r.Sandbox.Snapshot = &spec.SnapshotPolicy{Kind: "local", Persist: "on_stop", Pos: at}
 		},

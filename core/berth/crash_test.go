@@ -22,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runlog"
+	"github.com/berth-dev/berth/core/runner"
 	"github.com/berth-dev/berth/internal/localtest"
 	"github.com/berth-dev/berth/internal/testbin"
 )
@@ -148,6 +149,9 @@ func TestCoreKilledWithinLease(t *testing.T) {
 	}
 }
 
+// reject is a person who does not want anything.
+func reject(context.Context, runner.Approval) (runner.Decision, error) { return runner.Decision{}, nil }
+
 // completes resumes a run to its end.
 func (f *fixture) completes(t *testing.T, id, transcript, answer string) {
 	t.Helper()
@@ -157,7 +161,7 @@ func (f *fixture) completes(t *testing.T, id, transcript, answer string) {
 	}
 	p, r := worker()
 	var rec recorded
-	res, err := f.Resume(t.Context(), berth.RunOptions{ID: id, Project: p, Run: r, Name: "replay", Model: replay.New(tr), Emit: rec.emit})
+	res, err := f.Resume(t.Context(), berth.RunOptions{ID: id, Project: p, Run: r, Name: "replay", Model: replay.New(tr), Emit: rec.emit, Approve: reject})
 	if err != nil {
 		t.Fatal(err)
 	}

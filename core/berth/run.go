@@ -32,6 +32,9 @@ type RunOptions struct {
 	Keep    bool   // leave the sandbox stopped at the end
 	Emit    func(event.Event)
 	Stop    <-chan struct{}
+	// Approve asks a person who is here about a call, until the context ends; nil = nobody is. When nobody has decided
+	// within the time that the files give, the run pauses.
+	Approve func(context.Context, runner.Approval) (runner.Decision, error)
 	// Note is kept beside the run and given back by [Harness.Note], for whoever resumes it.
 	Note json.RawMessage
 }
@@ -57,7 +60,11 @@ func (h *Harness) Run(ctx context.Context, o RunOptions) (*runner.Result, error)
 	if err := r.save(); err != nil {
 		return nil, err
 	}
-	return runner.Run(ctx, r.config(log))
+	cfg, err := r.config(log)
+	if err != nil {
+		return nil, err
+	}
+	return runner.Run(ctx, cfg)
 }
 
 // Resume goes on with a run that did not complete.
@@ -81,7 +88,11 @@ func (h *Harness) Resume(ctx context.Context, o RunOptions) (*runner.Result, err
 	if r.record, err = readRecord(dir); err != nil {
 		return nil, err
 	}
-	return runner.Resume(ctx, r.config(log))
+	cfg, err := r.config(log)
+	if err != nil {
+		return nil, err
+	}
+	return runner.Resume(ctx, cfg)
 }
 
 // Note gives what was kept beside a run.
@@ -145,9 +156,14 @@ func (r *live) save() error {
 	return os.Rename(tmp, filepath.Join(r.dir, sessionFile))
 }
 
-func (r *live) config(log *runlog.Log) runner.Config {
+func (r *live) config(log *runlog.Log) (runner.Config, error) {
 	o, agent := r.o, r.o.Run.Agent
+	rules, err := rules(o.Run)
+	if err != nil {
+		return runner.Config{}, err
+	}
 	cfg := runner.Config{
+		Rules: rules, Approve: r.approve,
 		RunID: o.ID, Run: o.Run, Model: o.Model, ModelName: o.Name, Log: log, Emit: o.Emit, Stop: o.Stop, Now: r.h.cfg.Now,
 		Tools: func(s runner.Session) ([]tool.Tool, error) {
 			if ws, ok := s.(*workspace); ok {
@@ -160,7 +176,7 @@ func (r *live) config(log *runlog.Log) runner.Config {
 	if agent.Sandboxed {
 		cfg.OpenSession = r.open
 	}
-	return cfg
+	return cfg, nil
 }
 
 func (r *live) vars() spec.RunVars {

@@ -236,7 +236,7 @@ func TestCancelAndResume(t *testing.T) {
 			}
 			localtest.Eventually(t, "no process is left", func() bool { return len(localtest.Marked(t, mark)) == 0 })
 			var again recorded
-			res, err = f.Resume(t.Context(), berth.RunOptions{ID: id, Project: p, Run: r, Name: "replay", Emit: again.emit, Model: player(t, turns...)})
+			res, err = f.Resume(t.Context(), berth.RunOptions{ID: id, Project: p, Run: r, Name: "replay", Emit: again.emit, Approve: reject, Model: player(t, turns...)})
 			if err != nil {
 				t.Fatalf("resume: %v", err)
 			}

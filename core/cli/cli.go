@@ -33,6 +33,7 @@ const (
 	ExitUsage      = 2   // the command line is wrong
 	ExitWouldFmt   = 3   // fmt -check: a file is not formatted
 	ExitIncomplete = 4   // a run ended without its answer: limits, budget, failure of the model
+	ExitPaused     = 5   // a run waits for a decision about a call
 	ExitBerth      = 125 // exec: berth itself failed, the command was not run or not to its end
 	ExitNotFound   = 127 // exec: there is no such program in the sandbox, or it is not executable
 	ExitCancelled  = 130 // a run was cancelled
@@ -118,7 +119,7 @@ func (a *app) root() *cobra.Command {
 machine, or whatever a driver makes.
 
 Exit codes: 0 fine, 1 failure or errors in a file, 2 wrong command line, 3 fmt -check found work, 4 a run ended without
-its answer, 130 a run was cancelled. berth exec passes the command's own code on, 128 and more for signals, and uses
+its answer, 5 a run waits for a decision, 130 a run was cancelled. berth exec passes the command's own code on, 128 and more for signals, and uses
 125 for berth's failures and 127 for a program that is not there.`,
 		SilenceErrors: true, SilenceUsage: true, SuggestionsMinimumDistance: 2,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},

@@ -219,9 +219,12 @@ func (a *app) perform(ctx context.Context, f *runFlags, p *prepared, do func(con
 		width, tty := terminal(a.Err)
 		ticks := time.NewTicker(redraw)
 		defer ticks.Stop()
-		shower = show.Text(a.Err, show.TextOptions{Live: tty, Color: a.color(a.Err), Width: width, Ticks: ticks.C})
+		shower = show.Text(a.Err, show.TextOptions{Live: tty, Color: a.color(a.Err), Width: width, Ticks: ticks.C, Asks: a.interactive()})
 	}
 	p.options.Emit = shower.Event
+	if k := a.asker(shower); k != nil {
+		p.options.Approve = k.approve
+	}
 	stop := make(chan struct{})
 	p.options.Stop = stop
 	ctx, now := context.WithCancelCause(ctx)
@@ -278,7 +281,9 @@ func (a *app) outcome(f *runFlags, res *runner.Result) error {
 		return nil
 	case run.Cancelled:
 		return exit(ExitCancelled, nil)
-	case run.Failed, run.MaxTurns, run.Budget, run.Paused, run.Running:
+	case run.Paused:
+		return exit(ExitPaused, nil)
+	case run.Failed, run.MaxTurns, run.Budget, run.Running:
 		return exit(ExitIncomplete, nil)
 	default:
 		return exit(ExitIncomplete, nil)

@@ -198,3 +198,75 @@ func TestExecOnATerminal(t *testing.T) {
 		t.Errorf("the command got %d interrupts", n)
 	}
 }
+
+// asking is a run that wants approvals: two commands of one kind, and a patch.
+const asking = `{"berth_transcript": 1}
+{"calls": [{"tool": "exec_command", "args": {"cmd": "touch one"}}, {"tool": "exec_command", "args": {"cmd": "git init \u001b[2Jx"}}]}
+{"expect": ["exited with code 0", "approval_denied", "not that one"], "calls": [{"tool": "apply_patch", "input": "*** Begin Patch\n*** Add File: two\n+2\n*** End Patch\n"}]}
+{"expect": ["A two"], "calls": [{"tool": "exec_command", "args": {"cmd": "ls"}}, {"tool": "apply_patch", "input": "*** Begin Patch\n*** Update File: two\n@@\n-2\n+3\n*** End Patch\n"}]}
+{"expect": ["one\ntwo", "M two"], "say": "all done"}
+`
+
+const askingProject = `agent "helper" {
+  instructions = "Help."
+
+  approvals {
+    default = "ask"
+
+    rule "look" {
+      match    = ["^ls$"]
+      decision = "allow"
+    }
+
+    rule "files" {
+      tools    = ["apply_patch"]
+      decision = "ask"
+      reason   = "It changes files."
+    }
+  }
+}
+
+run "default" {
+  agent = agent.helper
+  input = "go"
+}
+`
+
+func TestApprovalAtATerminal(t *testing.T) {
+	berth := filepath.Join(programs(t), "berth")
+	dir := writeProject(t, asking)
+	if err := os.WriteFile(filepath.Join(dir, "main.berth.hcl"), []byte(askingProject), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startOnTerminal(t, dir, 200, berth, "run", "--replay", "t.jsonl")
+	answer := func(question, keys string) {
+		t.Helper()
+		p.wait(question)
+		p.press(keys)
+	}
+	// The two calls of the first turn are asked about in either order.
+	for range 2 {
+		m := p.wait(`(?s)(touch one|git init \\x1b\[2Jx)\r\n[^?]*or why not: $`)
+		if strings.HasPrefix(m[1], "touch") {
+			p.press("\n") // is no answer
+			p.wait(`or why not: \r\n\[y\]es.*or why not: $`)
+			p.press("y\n")
+			p.wait(`or why not: y`)
+		} else {
+			p.press("not that one\n")
+			p.wait(`or why not: not`)
+		}
+	}
+	answer(`(?s)\? apply_patch wants an approval: It changes files\.\r\n    \*\*\* Begin Patch\r\n.*\+2\r\n.*\[a\]lways in this run \(apply_patch on no other path than two\), or why not: $`, "a\n")
+	p.wait(`all done`)
+	if code := p.end(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	text := p.out.String()
+	if strings.Contains(text, "\x1b[2J") {
+		t.Errorf("a call steered the terminal:\n%q", text)
+	}
+	if n := strings.Count(text, "wants an approval"); n != 3 {
+		t.Errorf("%d questions:\n%s", n, text)
+	}
+}

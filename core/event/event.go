@@ -43,6 +43,7 @@ const (
 	KindToolOutput      Kind = "tool.output"
 	KindToolFinished    Kind = "tool.finished"
 	KindApprovalWanted  Kind = "approval.wanted"
+	KindApprovalDecided Kind = "approval.decided"
 )
 
 // Data is the content of an event; one type per [Kind].
@@ -165,6 +166,20 @@ type ApprovalWanted struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
+	// Unsure says that the call may have been made before berth ended; to allow it makes it (again).
+	Unsure bool `json:"unsure,omitempty"`
+	// Covers says which calls an answer covers that is to count for later ones; empty = it cannot.
+	Covers string `json:"covers,omitempty"`
+}
+
+// ApprovalDecided ends the wait for a decision.
+type ApprovalDecided struct {
+	CallID  string `json:"call_id"`
+	Tool    string `json:"tool"`
+	Allow   bool   `json:"allow"`
+	Message string `json:"message,omitempty"`
+	By      string `json:"by,omitempty"`
+	Covers  string `json:"covers,omitempty"` // the later calls that it decides too; empty = none
 }
 
 func (RunStarted) Kind() Kind      { return KindRunStarted }
@@ -182,3 +197,4 @@ func (ToolStarted) Kind() Kind     { return KindToolStarted }
 func (ToolOutput) Kind() Kind      { return KindToolOutput }
 func (ToolFinished) Kind() Kind    { return KindToolFinished }
 func (ApprovalWanted) Kind() Kind  { return KindApprovalWanted }
+func (ApprovalDecided) Kind() Kind { return KindApprovalDecided }

@@ -77,10 +77,11 @@ func (m *machine) issueCalls() bool {
 		}
 		switch c.Stage {
 		case StageAsk:
-			m.out = append(m.out, AskApproval{ID: c.Slot.ID, Agent: s.Agent, Call: c.CallRef, Reason: c.Reason})
+			m.out = append(m.out, AskApproval{ID: c.Slot.ID, Agent: s.Agent, Call: c.CallRef, Reason: c.Reason, Remember: c.Remember, Unsure: c.Unsure})
 		case StageAnswer:
 			m.out = append(m.out, AnswerCall{ID: c.Slot.ID, Agent: s.Agent, Call: c.CallRef, Problem: *c.Problem})
 		case StageRun:
+			m.sync = true
 			m.out = append(m.out, RunTool{ID: c.Slot.ID, Agent: s.Agent, Call: c.CallRef, Again: c.Ran})
 			if !c.Ran {
 				c.Ran = true
@@ -112,6 +113,8 @@ func (m *machine) callModel() bool {
 		}
 		s.Turn++
 		s.Model = &Slot{}
+		m.transcript(s.Notes...)
+		s.Notes = nil
 	}
 	m.launch(s.Model)
 	m.out = append(m.out, Emit{Notice: NoticeTurn, Effect: s.Model.ID}, CallModel{

@@ -79,7 +79,7 @@ func (m *machine) plan(p PlannedCall) {
 	case p.Problem != nil:
 		c.Stage, c.Problem = StageAnswer, p.Problem
 	case p.Ask:
-		c.Stage, c.Reason = StageAsk, p.Reason
+		c.Stage, c.Reason, c.Remember = StageAsk, p.Reason, p.Remember
 	}
 	s.Calls = append(s.Calls, c)
 }

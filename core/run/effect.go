@@ -14,7 +14,7 @@ type Persist struct {
 	Items []Ref `json:"items,omitempty"`
 	// Settled are the tool calls that got their output in this step. The executor keeps them for [PlannedCall.Prior].
 	Settled []SettledCall `json:"settled,omitempty"`
-	// Sync asks for stable storage, at the end of a run: a power failure must not undo it.
+	// Sync asks for stable storage, before a tool is run and at the end of a run: a power failure must not undo it.
 	Sync bool `json:"sync,omitempty"`
 }
 
@@ -40,7 +40,7 @@ type CallModel struct {
 	ResetToolChoice bool `json:"reset_tool_choice,omitempty"`
 }
 
-// RunTool performs a tool call. The result is [ToolDone] or [ToolFailed].
+// RunTool performs a tool call. The result is [ToolDone] or [ToolFailed], or with Again [ToolUnsure].
 type RunTool struct {
 	ID    EffectID `json:"id"`
 	Agent string   `json:"agent"`
@@ -55,6 +55,10 @@ type AskApproval struct {
 	Agent  string   `json:"agent"`
 	Call   CallRef  `json:"call"`
 	Reason string   `json:"reason,omitempty"`
+	// Remember says that the answer counts for later calls.
+	Remember bool `json:"remember,omitempty"`
+	// Unsure says that the call may have been made before; allowing it makes it (again).
+	Unsure bool `json:"unsure,omitempty"`
 }
 
 // AnswerCall makes the output of a call that is not run. The result is [ToolDone].

@@ -9,7 +9,7 @@ import (
 )
 
 // Event is something that happened: [Start], [Resume], [SandboxPrepared], [SandboxFailed], [ModelAnswered],
-// [ModelFailed], [ToolDone], [ToolFailed], [Decided], [OutputChecked], [Tick], [Pause] or [Cancel].
+// [ModelFailed], [ToolDone], [ToolFailed], [ToolUnsure], [Decided], [OutputChecked], [Tick], [Pause] or [Cancel].
 type Event interface {
 	eventType() string
 	when() time.Time
@@ -28,6 +28,7 @@ type Start struct {
 type Resume struct {
 	Time   time.Time `json:"time"`
 	Config Config    `json:"config"`
+	Notes  []Ref     `json:"notes,omitempty"` // items that the model must be told
 }
 
 // SandboxPrepared answers [PrepareSandbox].
@@ -64,6 +65,8 @@ type PlannedCall struct {
 	// Ask wants a decision first. Ignored when there is a Problem.
 	Ask    bool   `json:"ask,omitempty"`
 	Reason string `json:"reason,omitempty"` // of Ask
+	// Remember says that the answer counts for later calls. Of Ask.
+	Remember bool `json:"remember,omitempty"`
 	// Prior is the settled call of an earlier answer in this run with the same call id.
 	Prior *PriorCall `json:"prior,omitempty"`
 }
@@ -95,6 +98,16 @@ type ToolFailed struct {
 	Time   time.Time `json:"time"`
 	Effect EffectID  `json:"effect"`
 	Error  Failure   `json:"error"`
+	// Unstarted says that the call was not made: a resume makes it as if for the first time.
+	Unstarted bool `json:"unstarted,omitempty"`
+}
+
+// ToolUnsure answers [RunTool] with Again when nobody can know whether the call was made. Somebody decides whether it is
+// made (again).
+type ToolUnsure struct {
+	Time   time.Time `json:"time"`
+	Effect EffectID  `json:"effect"`
+	Reason string    `json:"reason,omitempty"` // for whoever decides
 }
 
 // Decided answers [AskApproval].
@@ -103,6 +116,8 @@ type Decided struct {
 	Effect  EffectID  `json:"effect"`
 	Allow   bool      `json:"allow"`
 	Problem *Problem  `json:"problem,omitempty"` // of a denial, for the model; nil = a standard text
+	// Answer counts for later calls; nil = the decision is about this call only.
+	Answer *Answer `json:"answer,omitempty"`
 }
 
 // OutputChecked answers [CheckOutput].
@@ -137,6 +152,7 @@ func (ModelAnswered) eventType() string   { return "model_answered" }
 func (ModelFailed) eventType() string     { return "model_failed" }
 func (ToolDone) eventType() string        { return "tool_done" }
 func (ToolFailed) eventType() string      { return "tool_failed" }
+func (ToolUnsure) eventType() string      { return "tool_unsure" }
 func (Decided) eventType() string         { return "decided" }
 func (OutputChecked) eventType() string   { return "output_checked" }
 func (Tick) eventType() string            { return "tick" }
@@ -151,6 +167,7 @@ func (e ModelAnswered) when() time.Time   { return e.Time }
 func (e ModelFailed) when() time.Time     { return e.Time }
 func (e ToolDone) when() time.Time        { return e.Time }
 func (e ToolFailed) when() time.Time      { return e.Time }
+func (e ToolUnsure) when() time.Time      { return e.Time }
 func (e Decided) when() time.Time         { return e.Time }
 func (e OutputChecked) when() time.Time   { return e.Time }
 func (e Tick) when() time.Time            { return e.Time }

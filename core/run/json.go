@@ -33,6 +33,8 @@ func UnmarshalEvent(data []byte) (Event, error) {
 		return decode[ToolDone](data)
 	case "tool_failed":
 		return decode[ToolFailed](data)
+	case "tool_unsure":
+		return decode[ToolUnsure](data)
 	case "decided":
 		return decode[Decided](data)
 	case "output_checked":

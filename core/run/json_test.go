@@ -21,6 +21,9 @@ var (
 	sampleRef    = Ref{Hash: "ab12", Size: 34, Kind: model.ItemMessage}
 	sampleCall   = CallRef{CallID: "c1", Kind: model.ToolFunction, Name: "look", Fingerprint: "f1", Item: sampleRef}
 	sampleProb   = Problem{Code: "denied", Message: "no", Retryable: true, Hint: "ask"}
+	sampleAnswer = Answer{Allow: true, Message: "no", Covers: Cover{
+		Agent: "main", Tool: "look", Server: "s", Words: []string{"git", "push"}, Command: "a | b", Arguments: "{}", Paths: []string{"a"},
+	}}
 	sampleFail   = Failure{Code: "model_auth", Message: "no key", Hint: "set one"}
 	sampleConfig = Config{
 		Limits: Limits{Turns: 1, Tokens: 2, MicroUSD: 3, ToolCalls: 4, WallTime: 5},
@@ -36,21 +39,22 @@ var (
 var (
 	sampleEvents = []Event{
 		Start{Time: sampleTime, RunID: "r", Agent: "main", Config: sampleConfig, Input: []Ref{sampleRef}},
-		Resume{Time: sampleTime, Config: sampleConfig},
+		Resume{Time: sampleTime, Config: sampleConfig, Notes: []Ref{sampleRef}},
 		SandboxPrepared{Time: sampleTime, Effect: 1},
 		SandboxFailed{Time: sampleTime, Effect: 1, Error: sampleFail},
 		ModelAnswered{
 			Time: sampleTime, Effect: 2, Items: []Ref{sampleRef}, Output: &sampleRef, Refusal: "unsafe", Cut: "max_output_tokens",
 			Calls: []PlannedCall{{
-				CallRef: sampleCall, Problem: &sampleProb, Ask: true, Reason: "careful",
+				CallRef: sampleCall, Problem: &sampleProb, Ask: true, Reason: "careful", Remember: true,
 				Prior: &PriorCall{Fingerprint: "f1", Output: sampleRef, OK: true},
 			}},
 			Usage: model.Usage{Requests: 1, InputTokens: 2, CachedTokens: 3, OutputTokens: 4, ReasoningTokens: 5, TotalTokens: 6}, MicroUSD: 7,
 		},
 		ModelFailed{Time: sampleTime, Effect: 2, Error: sampleFail},
 		ToolDone{Time: sampleTime, Effect: 3, Output: sampleRef, OK: true},
-		ToolFailed{Time: sampleTime, Effect: 3, Error: sampleFail},
-		Decided{Time: sampleTime, Effect: 4, Allow: true, Problem: &sampleProb},
+		ToolFailed{Time: sampleTime, Effect: 3, Error: sampleFail, Unstarted: true},
+		ToolUnsure{Time: sampleTime, Effect: 3, Reason: "careful"},
+		Decided{Time: sampleTime, Effect: 4, Allow: true, Problem: &sampleProb, Answer: &sampleAnswer},
 		OutputChecked{Time: sampleTime, Effect: 5, Problem: "bad", Feedback: &sampleRef},
 		Tick{Time: sampleTime},
 		Pause{Time: sampleTime},
@@ -61,7 +65,7 @@ var (
 		PrepareSandbox{ID: 1, Agent: "main"},
 		CallModel{ID: 2, Agent: "main", Turn: 3, Items: Span{From: 4, To: 5}, ResetToolChoice: true},
 		RunTool{ID: 3, Agent: "main", Call: sampleCall, Again: true},
-		AskApproval{ID: 4, Agent: "main", Call: sampleCall, Reason: "careful"},
+		AskApproval{ID: 4, Agent: "main", Call: sampleCall, Reason: "careful", Unsure: true, Remember: true},
 		AnswerCall{ID: 5, Agent: "main", Call: sampleCall, Problem: sampleProb},
 		CheckOutput{ID: 6, Agent: "main", Item: sampleRef},
 		CancelEffects{IDs: []EffectID{1, 2}},
@@ -87,9 +91,10 @@ func TestJSONGolden(t *testing.T) {
 		Model: &Slot{ID: 2}, Check: &Check{Slot: Slot{ID: 3}, Item: sampleRef},
 		Calls: []Call{{
 			CallRef: sampleCall, Stage: StageRun, Slot: Slot{ID: 4}, Reason: "careful", Problem: &sampleProb,
-			Output: &sampleRef, OK: true, Ran: true, Repeat: true,
+			Output: &sampleRef, OK: true, Ran: true, Repeat: true, Unsure: true, Remember: true,
 		}},
 		Stop: &Stop{Status: Failed, Error: &sampleFail, Output: &sampleRef, Told: true}, Final: &Final{Item: sampleRef},
+		Answers: []Answer{sampleAnswer}, Notes: []Ref{sampleRef},
 		UsedTools: []string{"main"}, BadOutput: 1, Usage: model.Usage{Requests: 1}, MicroUSD: 2, ToolCalls: 3, Elapsed: 4,
 		LastTime: sampleTime,
 	}

@@ -23,14 +23,14 @@ var update = flag.Bool("update", false, "rewrite the golden output in testdata")
 //	sandbox ok|fail
 //	model [text] [compaction] [call=ID:TOOL[:ARGS]]... [ask=ID] [problem=ID:CODE] [refusal=R] [cut=R] [tokens=N] [cost=N]
 //	model-error CODE
-//	tool ID ok|error|fatal
-//	decide ID allow|deny
+//	tool ID ok|error|fatal|unsure
+//	decide ID allow|deny [always]
 //	checked ok|bad
 //	after DURATION      time goes by; the next command sees it
 //	tick | pause | cancel [now]
 //	stale EFFECT        a tool result for any effect id
 //	crash               the state is read back from the log
-//	resume [LIMITS] [sandbox] …
+//	resume [LIMITS] [sandbox] …, or resume note
 //
 // LIMITS are turns=N tokens=N cost=N tool-calls=N wall=DURATION.
 func TestScripts(t *testing.T) {

@@ -50,7 +50,7 @@ type Limits struct {
 	Tokens    int64         `json:"tokens,omitempty"`
 	MicroUSD  int64         `json:"micro_usd,omitempty"`
 	ToolCalls int           `json:"tool_calls,omitempty"`
-	WallTime  time.Duration `json:"wall_time_ns,omitempty"` // time at work; pauses do not count
+	WallTime  time.Duration `json:"wall_time_ns,omitempty"` // time at work; waiting for a person does not count
 }
 
 // Agent is what the machine must know of an agent.
@@ -85,6 +85,9 @@ type State struct {
 	Calls   []Call  `json:"calls,omitempty"` // of the last answer, until all are answered
 	Check   *Check  `json:"check,omitempty"`
 	Stop    *Stop   `json:"stop,omitempty"` // set = nothing new is issued
+
+	Answers []Answer `json:"answers,omitempty"` // that count for later calls, oldest first
+	Notes   []Ref    `json:"notes,omitempty"`   // for the transcript, before the next model call
 
 	Final     *Final   `json:"final,omitempty"`      // the output, once there is one
 	UsedTools []string `json:"used_tools,omitempty"` // agents that have used a tool
@@ -138,6 +141,28 @@ type Call struct {
 	OK      bool     `json:"ok,omitempty"`     // the tool succeeded
 	Ran     bool     `json:"ran,omitempty"`    // the tool was started
 	Repeat  bool     `json:"repeat,omitempty"` // the call id was settled, or taken, before
+	Unsure  bool     `json:"unsure,omitempty"` // of StageAsk: the call may have been made, and nobody knows
+	// Remember says that the answer counts for later calls. Of StageAsk.
+	Remember bool `json:"remember,omitempty"`
+}
+
+// Answer is a decision about a call that counts for later calls too.
+type Answer struct {
+	Covers  Cover  `json:"covers"`
+	Allow   bool   `json:"allow,omitempty"`
+	Message string `json:"message,omitempty"` // of a denial
+}
+
+// Cover is a kind of call: those of an agent's tool that also are what the one field says that is set. See
+// core/approval, which makes and reads it.
+type Cover struct {
+	Agent     string   `json:"agent"`
+	Tool      string   `json:"tool"`
+	Server    string   `json:"server,omitempty"`
+	Words     []string `json:"words,omitempty"`     // a plain command that begins with these
+	Command   string   `json:"command,omitempty"`   // this command
+	Arguments string   `json:"arguments,omitempty"` // these arguments
+	Paths     []string `json:"paths,omitempty"`     // on no path but these
 }
 
 // CallRef identifies a tool call.
@@ -162,6 +187,7 @@ const (
 	CodeUnknownTool = "unknown_tool"
 	CodeCallReused  = "call_id_reused"
 	CodeDenied      = "approval_denied"
+	CodeInterrupted = "interrupted"
 )
 
 // Check is an output that is being checked against the agent's schema.
@@ -233,6 +259,17 @@ func (s *State) InFlight() []EffectID {
 	return ids
 }
 
+// OnlyAsks reports whether all that the run waits for are decisions.
+func (s *State) OnlyAsks() bool {
+	asks := 0
+	for i := range s.Calls {
+		if c := &s.Calls[i]; c.Stage == StageAsk && c.Slot.InFlight {
+			asks++
+		}
+	}
+	return asks > 0 && asks == len(s.InFlight())
+}
+
 // clone copies what Step may change.
 func (s *State) clone() *State {
 	c := *s
@@ -240,6 +277,8 @@ func (s *State) clone() *State {
 	c.Check = cloned(s.Check)
 	c.Stop = cloned(s.Stop)
 	c.Calls = append([]Call(nil), s.Calls...)
+	c.Answers = append([]Answer(nil), s.Answers...)
+	c.Notes = append([]Ref(nil), s.Notes...)
 	return &c
 }
 

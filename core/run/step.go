@@ -78,13 +78,23 @@ func (m *machine) handle(ev Event) (bool, error) {
 			c.Stage, c.Output, c.OK = StageDone, &ev.Output, ev.OK && c.Stage == StageRun
 		}
 	case ToolFailed:
-		if known = m.call(ev.Effect, StageRun) != nil; known {
+		c := m.call(ev.Effect, StageRun)
+		if known = c != nil; known {
+			if ev.Unstarted && c.Ran {
+				c.Ran = false
+				s.ToolCalls--
+			}
 			m.fail(ev.Error)
+		}
+	case ToolUnsure:
+		c := m.call(ev.Effect, StageRun)
+		if known = c != nil; known {
+			c.Stage, c.Slot, c.Reason, c.Unsure, c.Remember = StageAsk, Slot{}, ev.Reason, true, false
 		}
 	case Decided:
 		c := m.call(ev.Effect, StageAsk)
 		if known = c != nil; known {
-			decide(c, ev)
+			m.decide(c, ev)
 		}
 	case OutputChecked:
 		if known = s.Check != nil && m.take(&s.Check.Slot, ev.Effect); known {
@@ -138,6 +148,7 @@ func (m *machine) resume(ev Resume) error {
 	s.Status, s.Config, s.Stop = Running, ev.Config, nil
 	s.LastTime = ev.Time
 	s.Sandbox.Ready = false
+	s.Notes = append(s.Notes, ev.Notes...)
 	m.land()
 	return nil
 }
@@ -160,7 +171,9 @@ func (m *machine) land() {
 // clock counts the time at work.
 func (m *machine) clock(ev Event) {
 	if t := ev.when(); t.After(m.s.LastTime) {
-		m.s.Elapsed += t.Sub(m.s.LastTime)
+		if !m.s.OnlyAsks() {
+			m.s.Elapsed += t.Sub(m.s.LastTime)
+		}
 		m.s.LastTime = t
 	}
 }
@@ -214,6 +227,8 @@ func resultOf(ev Event) EffectID {
 		return ev.Effect
 	case ToolFailed:
 		return ev.Effect
+	case ToolUnsure:
+		return ev.Effect
 	case Decided:
 		return ev.Effect
 	case OutputChecked:
@@ -244,14 +259,7 @@ func (m *machine) cancel(now bool) {
 }
 
 func (m *machine) pause() error {
-	s := m.s
-	asks := 0
-	for i := range s.Calls {
-		if c := &s.Calls[i]; c.Stage == StageAsk && c.Slot.InFlight {
-			asks++
-		}
-	}
-	if asks == 0 || asks != len(s.InFlight()) {
+	if !m.s.OnlyAsks() {
 		return fmt.Errorf("the run does not only wait for decisions")
 	}
 	m.stop(&Stop{Status: Paused})
@@ -269,10 +277,16 @@ func (m *machine) transcript(items ...Ref) {
 	m.items = append(m.items, items...)
 }
 
-func decide(c *Call, ev Decided) {
+func (m *machine) decide(c *Call, ev Decided) {
 	c.Slot = Slot{}
+	if ev.Answer != nil {
+		m.s.Answers = append(m.s.Answers, *ev.Answer)
+	}
+	unsure := c.Unsure
+	c.Unsure = false
 	if ev.Allow {
 		c.Stage = StageRun
+		c.Ran = c.Ran && !unsure // somebody wants it made, whatever happened before
 		return
 	}
 	c.Stage, c.Problem = StageAnswer, ev.Problem

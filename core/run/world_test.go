@@ -87,7 +87,7 @@ func flat(s State) map[string]string {
 		if c.Output != nil {
 			words = append(words, "output "+c.Output.Hash)
 		}
-		for word, is := range map[string]bool{"ok": c.OK, "ran": c.Ran, "repeat": c.Repeat} {
+		for word, is := range map[string]bool{"ok": c.OK, "ran": c.Ran, "repeat": c.Repeat, "unsure": c.Unsure} {
 			if is {
 				words = append(words, word)
 			}
@@ -217,6 +217,10 @@ func (w *world) do(command string) {
 		w.step(Start{Time: w.now, RunID: "r", Agent: "main", Config: c, Input: in})
 	case "resume":
 		c := w.state.Config
+		if arg(1) == "note" {
+			w.step(Resume{Time: w.now, Config: c, Notes: []Ref{w.item(model.ItemMessage, "note")}})
+			return
+		}
 		if len(f) > 1 {
 			c, _ = config(f[1:])
 		}
@@ -235,7 +239,11 @@ func (w *world) do(command string) {
 		w.step(ModelFailed{Time: w.now, Effect: modelID, Error: Failure{Code: arg(1), Message: "the model failed"}})
 	case "tool":
 		id := w.find(arg(1), StageRun, StageAnswer)
-		if arg(2) == "fatal" {
+		switch arg(2) {
+		case "unsure":
+			w.step(ToolUnsure{Time: w.now, Effect: id, Reason: "nobody knows"})
+			return
+		case "fatal":
 			w.step(ToolFailed{Time: w.now, Effect: id, Error: Failure{Code: "sandbox_gone", Message: "it is gone"}})
 			return
 		}
@@ -244,7 +252,11 @@ func (w *world) do(command string) {
 			Output: w.item(model.ItemFunctionCallOutput, arg(1)+"-"+arg(2)),
 		})
 	case "decide":
-		w.step(Decided{Time: w.now, Effect: w.find(arg(1), StageAsk), Allow: arg(2) == "allow"})
+		ev := Decided{Time: w.now, Effect: w.find(arg(1), StageAsk), Allow: arg(2) == "allow"}
+		if arg(3) == "always" {
+			ev.Answer = &Answer{Allow: ev.Allow, Covers: Cover{Agent: "main", Tool: "look"}}
+		}
+		w.step(ev)
 	case "checked":
 		ev := OutputChecked{Time: w.now, Effect: 9999}
 		if w.state.Check != nil {

@@ -3,9 +3,7 @@
 package runner
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -15,6 +13,7 @@ import (
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
+	"github.com/berth-dev/berth/core/runner/stream"
 	"github.com/berth-dev/berth/core/tool"
 	"github.com/berth-dev/berth/sdk/errs"
 )
@@ -28,8 +27,9 @@ type toolJob struct {
 
 // outcome is how a tool call ended.
 type outcome struct {
-	res tool.Result
-	err error // ends the run
+	res    tool.Result
+	err    error // ends the run
+	unsure bool  // nobody knows whether it was made before
 }
 
 func (x *executor) runTool(ctx context.Context, ef run.RunTool) error {
@@ -71,8 +71,9 @@ func (x *executor) runJob(job toolJob) error {
 	support := x.cfg.Model.Supports()
 	started := x.cfg.Now()
 	x.stream.Send(event.ToolStarted{CallID: c.CallID, Tool: c.Name, Arguments: c.Arguments})
+	saved := x.saved[c.CallID]
 	x.launch(job.ctx, ef.ID, func(ctx context.Context) result {
-		out := x.invoke(ctx, t, ef, c)
+		out := x.invoke(ctx, t, ef, c, saved)
 		item := outputItem(c, out.res, support)
 		return result{event: func() (run.Event, error) {
 			x.landed(ef.ID)
@@ -82,6 +83,9 @@ func (x *executor) runJob(job toolJob) error {
 			}
 			now := x.cfg.Now()
 			x.toolFinished(c, out, now.Sub(started))
+			if out.unsure {
+				return run.ToolUnsure{Time: now, Effect: ef.ID, Reason: unsureText}, nil
+			}
 			if out.err != nil {
 				x.keepCause(out.err)
 				return run.ToolFailed{Time: now, Effect: ef.ID, Error: failureOf("tool", out.err)}, nil //nolint:nilerr // the event is the failure
@@ -110,14 +114,18 @@ func (x *executor) dropQueue(ids []run.EffectID) {
 			return false
 		}
 		x.inbox = append(x.inbox, run.ToolFailed{
-			Time: x.cfg.Now(), Effect: j.ef.ID, Error: run.Failure{Code: string(errs.Canceled), Message: errStopped.Error()},
+			Time: x.cfg.Now(), Effect: j.ef.ID, Unstarted: !j.ef.Again,
+			Error: run.Failure{Code: string(errs.Canceled), Message: errStopped.Error()},
 		})
 		return true
 	})
 }
 
 // invoke calls a tool, within its time limit. Whatever the tool does, there is an outcome.
-func (x *executor) invoke(ctx context.Context, t tool.Tool, ef run.RunTool, c model.ToolCall) outcome {
+func (x *executor) invoke(ctx context.Context, t tool.Tool, ef run.RunTool, c model.ToolCall, saved []byte) outcome {
+	if _, ok := t.(tool.Recovering); ef.Again && !ok {
+		return outcome{unsure: true}
+	}
 	var endRun bool
 	if l, ok := t.(tool.TimeLimited); ok {
 		var limit time.Duration
@@ -127,14 +135,17 @@ func (x *executor) invoke(ctx context.Context, t tool.Tool, ef run.RunTool, c mo
 			defer cancel()
 		}
 	}
-	live := &liveOutput{callID: c.CallID, send: x.stream.Send}
+	live := stream.NewOutput(c.CallID, x.stream.Send)
 	res, err := x.protect(ctx, t, tool.Call{
 		ID: c.CallID, RunID: x.cfg.RunID, Agent: ef.Agent, Arguments: arguments(c), Again: ef.Again,
-		Progress: live.add,
+		Progress: live.Add, Saved: saved, Save: func(value []byte) error { return x.save(c.CallID, value) },
 	})
-	live.end()
-	if err == nil {
+	live.End()
+	switch {
+	case err == nil:
 		return outcome{res: res}
+	case errors.Is(err, tool.ErrUnsure):
+		return outcome{unsure: true}
 	}
 	var late *timeoutError
 	switch cause := context.Cause(ctx); {
@@ -180,7 +191,7 @@ func failed(code, message string, retryable bool, hint string) tool.Result {
 // outputItem makes the item that tells the model how a call ended.
 func outputItem(c model.ToolCall, res tool.Result, support model.Support) model.Item {
 	if res.Error != nil {
-		return model.OutputItem(c, model.Output{Text: errorJSON(res.Error), Failed: true}, support)
+		return model.OutputItem(c, model.Output{Text: res.Error.JSON(), Failed: true}, support)
 	}
 	out := model.Output{Text: res.Text}
 	for _, im := range res.Images {
@@ -189,23 +200,14 @@ func outputItem(c model.ToolCall, res tool.Result, support model.Support) model.
 	return model.OutputItem(c, out, support)
 }
 
-// errorJSON is the one shape in which failures go to the model.
-func errorJSON(e *tool.Error) string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(struct {
-		Error *tool.Error `json:"error"`
-	}{e}) // texts and a bool
-	return string(bytes.TrimSpace(b.Bytes()))
-}
-
 func (x *executor) toolFinished(c model.ToolCall, out outcome, took time.Duration) {
 	ev := event.ToolFinished{
 		CallID: c.CallID, Tool: c.Name, OK: out.err == nil && out.res.Error == nil,
 		Summary: out.res.Summary, Detail: out.res.Detail, Duration: took,
 	}
 	switch {
+	case out.unsure:
+		ev.OK, ev.Code, ev.Summary = false, run.CodeInterrupted, unsureText
 	case out.err != nil:
 		ev.Code, ev.Summary = failureOf("tool", out.err).Code, out.err.Error()
 	case out.res.Error != nil:
@@ -232,46 +234,5 @@ func (x *executor) answerCall(ef run.AnswerCall) error {
 	x.stream.Send(event.ToolStarted{CallID: c.CallID, Tool: c.Name, Arguments: c.Arguments})
 	x.toolFinished(c, out, 0)
 	x.inbox = append(x.inbox, run.ToolDone{Time: x.cfg.Now(), Effect: ef.ID, Output: ref})
-	return nil
-}
-
-func (x *executor) askApproval(ctx context.Context, ef run.AskApproval) error {
-	c, err := x.callOf(ef.Call)
-	if err != nil {
-		return err
-	}
-	args, err := json.Marshal(c.Arguments)
-	if json.Valid([]byte(c.Arguments)) {
-		args = []byte(c.Arguments)
-	}
-	if err != nil {
-		return err
-	}
-	x.stream.Send(event.ApprovalWanted{CallID: c.CallID, Tool: c.Name, Arguments: args, Reason: ef.Reason})
-	if x.cfg.Approve == nil {
-		x.inbox = append(x.inbox, run.Decided{Time: x.cfg.Now(), Effect: ef.ID, Problem: &run.Problem{
-			Code:    "approval_unavailable",
-			Message: "the call needs an approval, and nobody can give one: approvals are not available in this run",
-			Hint:    "find a way that needs no approval, or say what you need",
-		}})
-		return nil
-	}
-	x.launch(ctx, ef.ID, func(ctx context.Context) result {
-		d, err := x.cfg.Approve(ctx, Approval{Call: c, Agent: ef.Agent, Reason: ef.Reason})
-		if context.Cause(ctx) != nil {
-			return result{} // the run ends, and a resume asks again
-		}
-		return result{event: func() (run.Event, error) {
-			x.landed(ef.ID)
-			ev := run.Decided{Time: x.cfg.Now(), Effect: ef.ID, Allow: d.Allow && err == nil}
-			switch {
-			case err != nil:
-				ev.Problem = denied("the approval could not be asked for: "+err.Error(), "")
-			case !d.Allow:
-				ev.Problem = denied(d.Message, "the call was not approved")
-			}
-			return ev, nil
-		}}
-	})
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/berth-dev/berth/core/approval"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
@@ -59,11 +60,12 @@ type Config struct {
 	// Instructions gives the system text, once per process; nil = none.
 	Instructions func(context.Context, Session) (string, error)
 
-	// Gate decides whether a call may run; nil = every call may. It is called before the call's effect is issued, and
+	// Rules decide whether a call may run; nil = every call may. They are asked before the call's effect is issued, and
 	// not again after a resume.
-	Gate func(model.ToolCall) Gate
-	// Approve decides a call that the gate wants to be asked about; nil = nobody can, and the model is told so. It may
-	// wait as long as it likes, but ends with the context.
+	Rules *approval.Rules
+	// Approve decides a call that the rules want to be asked about, or that may have been made by a process that ended;
+	// nil = nobody can, and the model is told so. It may wait as long as it likes, but ends with the context; with
+	// [ErrUndecided] the run pauses as soon as it waits for nothing else.
 	Approve func(context.Context, Approval) (Decision, error)
 	// CheckOutput checks a final output against the agent's schema; required when there is one.
 	CheckOutput func(*spec.OutputSchema, string) error
@@ -78,35 +80,6 @@ type Config struct {
 	Stop <-chan struct{}
 	// Now is the clock; nil = time.Now. It may be called from several goroutines.
 	Now func() time.Time
-}
-
-// Gate is what the rules say about a call.
-type Gate struct {
-	Verdict Verdict
-	Reason  string // why it is asked or denied
-}
-
-// Verdict is whether a call may run.
-type Verdict uint8
-
-// The verdicts.
-const (
-	Allow Verdict = iota
-	Ask
-	Deny
-)
-
-// Approval is a call that waits for a decision.
-type Approval struct {
-	Call   model.ToolCall
-	Agent  string
-	Reason string
-}
-
-// Decision decides an [Approval].
-type Decision struct {
-	Allow   bool
-	Message string // for the model, when the call is denied; may be empty
 }
 
 // Result is how a run ended.
@@ -147,7 +120,7 @@ func (c *Config) validate() error {
 	later(len(a.Handoffs) > 0, "handoffs")
 	later(len(a.AgentTools) > 0, "agents as tools")
 	later(len(a.InputGuardrails)+len(a.OutputGuardrails)+len(r.InputGuardrails)+len(r.OutputGuardrails) > 0, "guardrails")
-	later((a.Approvals != nil || r.Approvals != nil) && c.Gate == nil, "approval rules")
+	need((a.Approvals == nil && r.Approvals == nil) || c.Rules != nil, "agent %q has approval rules, and nothing looks at them", a.Label)
 	later(a.Prompt != nil, "stored prompts")
 	later(len(a.Hooks) > 0, "hooks")
 	later(r.ConversationID != "" || r.PreviousResponse != "" || r.SessionStore != "", "conversations over several runs")

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/runner"
+	"github.com/berth-dev/berth/core/runner/history"
 	"github.com/berth-dev/berth/core/tool"
 )
 
@@ -64,13 +65,13 @@ type counting struct {
 }
 
 func (c *counting) tool() tool.Tool {
-	return &fakeTool{name: "look", f: func(_ context.Context, call tool.Call) (tool.Result, error) {
+	return &recoveringTool{fakeTool{name: "look", f: func(_ context.Context, call tool.Call) (tool.Result, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.ran[call.ID]++
 		c.again[call.ID] = call.Again
 		return tool.Result{Text: "saw " + call.Arguments}, nil
-	}}
+	}}}
 }
 
 func newCounting() *counting { return &counting{ran: map[string]int{}, again: map[string]bool{}} }
@@ -83,7 +84,7 @@ func transcript(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	h, err := runner.Read(l)
+	h, err := history.Read(l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,10 +231,10 @@ func TestProcessKilledInTool(t *testing.T) {
 	defer l.Close()
 	tools, again := newCounting(), false
 	m := killModel()
-	cfg, _ := newConfig(t, m, tools.tool(), &fakeTool{name: "die", f: func(_ context.Context, c tool.Call) (tool.Result, error) {
+	cfg, _ := newConfig(t, m, tools.tool(), &recoveringTool{fakeTool{name: "die", f: func(_ context.Context, c tool.Call) (tool.Result, error) {
 		again = c.Again
 		return tool.Result{Text: "survived"}, nil
-	}})
+	}}})
 	cfg.Log = l
 	res, err := runner.Resume(t.Context(), cfg)
 	if err != nil {

@@ -10,10 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berth-dev/berth/core/approval"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runlog"
+	"github.com/berth-dev/berth/core/runner/history"
 	"github.com/berth-dev/berth/core/runner/stream"
 )
 
@@ -47,8 +49,12 @@ type executor struct {
 	over    chan struct{} // closed when nobody takes results any more
 	flights map[run.EffectID]context.CancelCauseFunc
 	queue   []toolJob // tool calls over the concurrency bound
-	running int       // tool calls that run
-	wg      sync.WaitGroup
+	// Of the approvals that are asked for: those that an answer can cover, and those that nobody decides for now.
+	asks      map[run.EffectID]*approval.Call
+	undecided map[run.EffectID]bool
+	saved     map[string][]byte // checkpoints, by call id
+	running   int               // tool calls that run
+	wg        sync.WaitGroup
 
 	session   Session
 	ready     readiness
@@ -58,23 +64,27 @@ type executor struct {
 
 // result is an effect's end.
 type result struct {
-	event func() (run.Event, error) // called in loop's goroutine: the event to step with; nil = there is none
+	event func() (run.Event, error) // called in loop's goroutine: the event to step with, or none; nil = there is none
 	drop  func()                    // called in the effect's goroutine when nobody takes the result; may be nil
 }
 
-func newExecutor(cfg Config, h history) (*executor, error) {
-	if h.prior == nil {
-		h.prior = map[string]run.PriorCall{}
+func newExecutor(cfg Config, h history.History) (*executor, error) {
+	if h.Prior == nil {
+		h.Prior = map[string]run.PriorCall{}
 	}
-	st, err := stream.New(stream.Config{RunID: cfg.RunID, Emit: cfg.Emit, Now: cfg.Now, After: h.event})
+	if h.Saved == nil {
+		h.Saved = map[string][]byte{}
+	}
+	st, err := stream.New(stream.Config{RunID: cfg.RunID, Emit: cfg.Emit, Now: cfg.Now, After: h.Event})
 	if err != nil {
 		return nil, err
 	}
 	return &executor{
 		cfg: cfg, stream: st,
-		state: h.state, items: h.items, prior: h.prior,
+		state: h.State, items: h.Items, prior: h.Prior,
 		held: map[string]model.Item{}, results: make(chan result), over: make(chan struct{}),
 		flights: map[run.EffectID]context.CancelCauseFunc{},
+		asks:    map[run.EffectID]*approval.Call{}, undecided: map[run.EffectID]bool{}, saved: h.Saved,
 	}, nil
 }
 
@@ -97,6 +107,9 @@ func (x *executor) loop(ctx context.Context, first run.Event) (err error) {
 		if err != nil {
 			return err
 		}
+		if ev == nil {
+			continue
+		}
 		if c, ok := ev.(run.Cancel); ok {
 			stop = nil
 			if c.Now {
@@ -110,7 +123,7 @@ func (x *executor) loop(ctx context.Context, first run.Event) (err error) {
 	return nil
 }
 
-// wait gives the next event.
+// wait gives the next event; nil = something was done that is none.
 func (x *executor) wait(stop, now <-chan struct{}) (run.Event, error) {
 	select {
 	case <-now:
@@ -122,8 +135,12 @@ func (x *executor) wait(stop, now <-chan struct{}) (run.Event, error) {
 		x.inbox = x.inbox[1:]
 		return ev, nil
 	}
+	onlyAsks := x.state.OnlyAsks()
+	if n := len(x.undecided); onlyAsks && n > 0 && n == len(x.state.InFlight()) {
+		return run.Pause{Time: x.cfg.Now()}, nil
+	}
 	var timeout <-chan time.Time
-	if left, ok := x.state.Remaining(); ok && x.state.Stop == nil {
+	if left, ok := x.state.Remaining(); ok && x.state.Stop == nil && !onlyAsks {
 		left -= x.cfg.Now().Sub(x.state.LastTime)
 		t := time.NewTimer(max(left, 0))
 		defer t.Stop()
@@ -268,7 +285,7 @@ func (x *executor) persist(ev run.Event, ef run.Persist) error {
 	if err != nil {
 		return err
 	}
-	data, err := encodeStep(raw, ef)
+	data, err := history.EncodeStep(raw, ef)
 	if err != nil {
 		return fmt.Errorf("encode step: %w", err)
 	}
@@ -276,13 +293,13 @@ func (x *executor) persist(ev run.Event, ef run.Persist) error {
 	if err != nil {
 		return err
 	}
-	x.entries = append(entries, runlog.Entry{Type: entryStep, Time: x.cfg.Now(), Data: data})
+	x.entries = append(entries, runlog.Entry{Type: history.Step, Time: x.cfg.Now(), Data: data})
 	if x.sinceState++; x.sinceState >= stateEvery || x.state.Status != run.Running {
 		raw, err := json.Marshal(x.state)
 		if err != nil {
 			return fmt.Errorf("encode the state: %w", err)
 		}
-		x.entries = append(x.entries, runlog.Entry{Type: entryState, Time: x.cfg.Now(), Data: raw})
+		x.entries = append(x.entries, runlog.Entry{Type: history.State, Time: x.cfg.Now(), Data: raw})
 		x.sinceState = 0
 	}
 	if err := x.cfg.Log.Append(ef.Sync, x.entries...); err != nil {
@@ -290,6 +307,7 @@ func (x *executor) persist(ev run.Event, ef run.Persist) error {
 	}
 	for _, c := range ef.Settled {
 		x.prior[c.CallID] = c.PriorCall
+		delete(x.saved, c.CallID)
 	}
 	return x.extend(ef.Items)
 }

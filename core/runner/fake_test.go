@@ -120,6 +120,11 @@ func (t *fakeTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 
 func (t *fakeTool) TimeLimit() (time.Duration, bool) { return t.limit, t.fatal }
 
+// recoveringTool is one that takes up calls that may have been made.
+type recoveringTool struct{ fakeTool }
+
+func (*recoveringTool) Recovers() {}
+
 // fakeSession counts how it was closed.
 type fakeSession struct {
 	mu     sync.Mutex

@@ -78,13 +78,13 @@ func TestCancelIsNow(t *testing.T) {
 		deaf := make(chan struct{})
 		m := &fakeModel{answer: script(calls(call("1", "deaf", `{}`)), say("fine"))}
 		s := &fakeSession{}
-		cfg, _ := newConfig(t, m, &fakeTool{name: "deaf", f: func(_ context.Context, c tool.Call) (tool.Result, error) {
+		cfg, _ := newConfig(t, m, &recoveringTool{fakeTool{name: "deaf", f: func(_ context.Context, c tool.Call) (tool.Result, error) {
 			if !c.Again {
 				cancel(errors.New("second signal"))
 				<-deaf
 			}
 			return tool.Result{Text: "again " + fmt.Sprint(c.Again)}, nil
-		}})
+		}}})
 		cfg.Run.Agent.Sandboxed = true
 		cfg.OpenSession = func(context.Context, func(event.Data)) (runner.Session, error) { return s, nil }
 		begin := time.Now()

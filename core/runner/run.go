@@ -4,51 +4,17 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
-	"github.com/berth-dev/berth/core/runner/stream"
-)
-
-// The types of the log entries that hold the engine's part.
-const (
-	entryStep  = "step"  // an event of the engine and what it settled, see step
-	entryState = "state" // the whole state after the steps before it
+	"github.com/berth-dev/berth/core/runner/history"
 )
 
 // stateEvery is how many steps may follow the last state in the log.
 const stateEvery = 256
-
-// step is a step of the engine in the log. Together they are the run: the transcript is the concatenation of Items.
-type step struct {
-	Event   json.RawMessage   `json:"event"`
-	Items   []run.Ref         `json:"items,omitempty"`
-	Settled []run.SettledCall `json:"settled,omitempty"`
-}
-
-// encodeStep makes the JSON of a [step] without going through the event, which is most of it, once more.
-func encodeStep(event []byte, ef run.Persist) ([]byte, error) {
-	out := append(append(make([]byte, 0, len(event)+512), `{"event":`...), event...)
-	if len(ef.Items) > 0 {
-		raw, err := json.Marshal(ef.Items)
-		if err != nil {
-			return nil, err
-		}
-		out = append(append(out, `,"items":`...), raw...)
-	}
-	if len(ef.Settled) > 0 {
-		raw, err := json.Marshal(ef.Settled)
-		if err != nil {
-			return nil, err
-		}
-		out = append(append(out, `,"settled":`...), raw...)
-	}
-	return append(out, '}'), nil
-}
 
 // Run starts a run and performs it to its end. The error is not nil when the run could not be performed (a bad
 // configuration, a log that cannot be written) or when its status is failed; the result is nil only in the first case.
@@ -56,12 +22,12 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
-	x, err := newExecutor(cfg, history{})
+	x, err := newExecutor(cfg, history.History{})
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", cfg.RunID, err)
 	}
 	for rec, err := range cfg.Log.Records() {
-		if err != nil || rec.Type == entryStep {
+		if err != nil || rec.Type == history.Step {
 			return nil, x.abandon(errors.Join(errors.New("the log is not empty; a run in it can be resumed"), err))
 		}
 	}
@@ -81,14 +47,14 @@ func Resume(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("resume run: %w", err)
 	}
-	h, err := load(cfg.Log)
+	h, err := history.Read(cfg.Log)
 	if err != nil {
 		return nil, fmt.Errorf("resume run %s: %w", cfg.RunID, err)
 	}
-	if h.state.RunID != cfg.RunID {
-		return nil, fmt.Errorf("resume run %s: the log holds run %q", cfg.RunID, h.state.RunID)
+	if h.State.RunID != cfg.RunID {
+		return nil, fmt.Errorf("resume run %s: the log holds run %q", cfg.RunID, h.State.RunID)
 	}
-	if h.state.Status == run.Completed {
+	if h.State.Status == run.Completed {
 		return nil, fmt.Errorf("resume run %s: it is complete", cfg.RunID)
 	}
 	x, err := newExecutor(cfg, h)
@@ -96,76 +62,6 @@ func Resume(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, fmt.Errorf("resume run %s: %w", cfg.RunID, err)
 	}
 	return x.perform(ctx, run.Resume{Time: cfg.Now(), Config: cfg.machine()})
-}
-
-// history is what a log says.
-type history struct {
-	state run.State
-	items []model.Item
-	prior map[string]run.PriorCall
-	event []byte // the last event of the stream
-}
-
-// load reads a run from its log.
-func load(log Log) (history, error) {
-	h := history{prior: map[string]run.PriorCall{}}
-	var tail []json.RawMessage // events of the engine after the last state
-	for rec, err := range log.Records() {
-		if err != nil {
-			return h, err
-		}
-		switch rec.Type {
-		case entryStep:
-			var st step
-			if err := json.Unmarshal(rec.Data, &st); err != nil {
-				return h, fmt.Errorf("record %d: %w", rec.Seq, err)
-			}
-			for _, ref := range st.Items {
-				it, err := log.Get(ref)
-				if err != nil {
-					return h, fmt.Errorf("record %d: %w", rec.Seq, err)
-				}
-				h.items = append(h.items, it)
-			}
-			for _, c := range st.Settled {
-				h.prior[c.CallID] = c.PriorCall
-			}
-			tail = append(tail, st.Event)
-		case entryState:
-			h.state = run.State{}
-			if err := json.Unmarshal(rec.Data, &h.state); err != nil {
-				return h, fmt.Errorf("record %d: %w", rec.Seq, err)
-			}
-			tail = tail[:0]
-		case stream.EntryType:
-			h.event = rec.Data
-		}
-	}
-	for _, raw := range tail {
-		ev, err := run.UnmarshalEvent(raw)
-		if err != nil {
-			return h, err
-		}
-		if h.state, _, err = run.Step(h.state, ev); err != nil {
-			return h, err
-		}
-	}
-	if h.state.Status == "" {
-		return h, errors.New("the log holds no run: it ended before the first step was written. Start it anew")
-	}
-	return h, nil
-}
-
-// History is a run as its log has it.
-type History struct {
-	State run.State
-	Items []model.Item // the transcript
-}
-
-// Read reads the run that is in a log, whatever became of it.
-func Read(log Log) (History, error) {
-	h, err := load(log)
-	return History{State: h.state, Items: h.items}, err
 }
 
 // perform drives the run from its first event to its end.
@@ -222,6 +118,8 @@ func (x *executor) result() *Result {
 	}
 	switch {
 	case s.Status == run.Completed:
+	case s.Status == run.Paused:
+		res.Hint = x.resumeHint() + " at a terminal asks again"
 	case res.Failure != nil && res.Failure.Hint != "":
 		res.Hint = res.Failure.Hint + " (" + x.resumeHint() + ")"
 	default:

@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/berth-dev/berth/core/approval"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
@@ -76,15 +77,19 @@ func (x *executor) plan(c model.ToolCall, item run.Ref) run.PlannedCall {
 	if prior, ok := x.prior[c.CallID]; ok {
 		p.Prior = &prior
 	}
-	if p.Problem = x.ready.tools.fault(c); p.Problem != nil || x.cfg.Gate == nil {
+	if p.Problem = x.ready.tools.fault(c); p.Problem != nil {
 		return p
 	}
-	switch g := x.cfg.Gate(c); g.Verdict {
-	case Allow:
-	case Ask:
-		p.Ask, p.Reason = true, g.Reason
-	default:
-		p.Problem = denied(g.Reason, "a rule does not allow the call")
+	ruling, err := x.judge(x.ready.tools.find(c), c, x.state.Agent)
+	if err != nil {
+		return p //nolint:nilerr // the tool says it itself, and does nothing
+	}
+	switch ruling.Verdict {
+	case approval.Allow:
+	case approval.Ask:
+		p.Ask, p.Reason, p.Remember = true, ruling.Reason, ruling.Remember
+	case approval.Deny:
+		p.Problem = denied(ruling.Reason, "")
 	}
 	return p
 }

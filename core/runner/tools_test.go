@@ -201,53 +201,6 @@ func TestImagesInToolOutput(t *testing.T) {
 	}
 }
 
-func TestApprovals(t *testing.T) {
-	answer := script(calls(call("1", "push", `{"n":1}`), call("2", "push", `{"n":2}`), call("3", "push", `{"n":3}`)), say("fine"))
-	gate := func(c model.ToolCall) runner.Gate {
-		switch c.CallID {
-		case "1":
-			return runner.Gate{Verdict: runner.Ask, Reason: "it leaves the house"}
-		case "2":
-			return runner.Gate{Verdict: runner.Deny, Reason: "not this one"}
-		}
-		return runner.Gate{}
-	}
-	for name, c := range map[string]struct {
-		approve func(context.Context, runner.Approval) (runner.Decision, error)
-		want    string
-	}{
-		"nobody": {nil, `{"error":{"code":"approval_unavailable","message":"the call needs an approval, and nobody can give one: approvals are not available in this run","retryable":false,"hint":"find a way that needs no approval, or say what you need"}}`},
-		"yes": {func(context.Context, runner.Approval) (runner.Decision, error) {
-			return runner.Decision{Allow: true}, nil
-		}, `done {"n":1}`},
-		"no": {func(_ context.Context, a runner.Approval) (runner.Decision, error) {
-			return runner.Decision{Message: a.Reason + ": no"}, nil
-		}, `{"error":{"code":"approval_denied","message":"it leaves the house: no","retryable":false,"hint":"do not make the same call again; find another way, or say what you need"}}`},
-		"broken": {func(context.Context, runner.Approval) (runner.Decision, error) {
-			return runner.Decision{Allow: true}, errors.New("no terminal")
-		}, `{"error":{"code":"approval_denied","message":"the approval could not be asked for: no terminal","retryable":false,"hint":"do not make the same call again; find another way, or say what you need"}}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := &fakeModel{answer: answer}
-			rec := &recorder{}
-			cfg, _ := newConfig(t, m, &fakeTool{name: "push"})
-			cfg.Gate, cfg.Approve, cfg.Emit = gate, c.approve, rec.emit
-			_, got := outputs(t, cfg, m)
-			want := []string{
-				c.want,
-				`{"error":{"code":"approval_denied","message":"not this one","retryable":false,"hint":"do not make the same call again; find another way, or say what you need"}}`,
-				`done {"n":3}`,
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("outputs (-want +got):\n%s", diff)
-			}
-			if w := of[event.ApprovalWanted](rec); len(w) != 1 || w[0].CallID != "1" || string(w[0].Arguments) != `{"n":1}` || w[0].Reason != "it leaves the house" {
-				t.Errorf("approval.wanted events: %+v", w)
-			}
-		})
-	}
-}
-
 func TestToolCollision(t *testing.T) {
 	first := &fakeTool{name: "look", f: func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{Text: "first"}, nil }}
 	m := &fakeModel{answer: script(calls(call("1", "look", `{}`)), say("fine"))}

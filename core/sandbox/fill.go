@@ -21,15 +21,15 @@ import (
 // pipeBuffer joins the small writes of an archive.
 const pipeBuffer = 256 << 10
 
-// fill writes the manifest into the workspace, as one stream.
+// fill writes the manifest into the workspace, as one stream. One without entries is written too: only then does the
+// driver know that the workspace is as it should be, and says so when it is found again.
 func (s *Session) fill(ctx context.Context, ws driver.Workspace) error {
-	if len(s.contents.Members) == 0 {
-		return nil
+	if len(s.contents.Members) > 0 {
+		s.cfg.Emit(event.SandboxProgress{
+			Phase: "filling", Total: uint64(s.contents.Bytes()),
+			Message: fmt.Sprintf("%d files, %d bytes", s.contents.Files(), s.contents.Bytes()),
+		})
 	}
-	s.cfg.Emit(event.SandboxProgress{
-		Phase: "filling", Total: uint64(s.contents.Bytes()),
-		Message: fmt.Sprintf("%d files, %d bytes", s.contents.Files(), s.contents.Bytes()),
-	})
 	refs := has(s.cfg.Driver, driver.TreeHostRefs)
 	limits := s.cfg.Spec.Archive
 	opts := driver.ImportOptions{

@@ -146,7 +146,8 @@ type AgentTool struct {
 
 // Approvals are rules over tool calls.
 type Approvals struct {
-	Default string // auto, allow, ask, deny
+	Default string         // auto, allow, ask, deny
+	KeepFor *time.Duration // nil = 15 minutes at a terminal, else 0
 	Rules   []ApprovalRule
 }
 

@@ -3,6 +3,8 @@
 package tool
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 
 	"github.com/berth-dev/berth/sdk/errs"
@@ -25,4 +27,15 @@ func FromError(err error) *Error {
 		Code: string(own.Code), Message: own.Error(), Hint: own.Hint,
 		Retryable: class == errs.RetrySafe || class == errs.RetryAfterResume,
 	}
+}
+
+// JSON is the one shape in which failures go to the model.
+func (e *Error) JSON() string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(struct {
+		Error *Error `json:"error"`
+	}{e}) // texts and a bool
+	return string(bytes.TrimSpace(b.Bytes()))
 }

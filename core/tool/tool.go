@@ -30,6 +30,36 @@ type TimeLimited interface {
 	TimeLimit() (limit time.Duration, endRun bool)
 }
 
+// Subject is what a call is about, as far as approval rules look at it.
+type Subject struct {
+	Command *Command // that it runs; nil = none
+	Paths   []string // of the files that it touches; relative ones start at the workspace's root
+}
+
+// Command is a command for a shell.
+type Command struct {
+	Text  string
+	Shell string // that the call wants; empty = the usual one
+}
+
+// Clear is a Tool that can say what a call is about. Of any other, rules see the arguments.
+type Clear interface {
+	Tool
+	// About changes nothing. An error says that Call would refuse the call without doing anything.
+	About(arguments string) (Subject, error)
+}
+
+// Recovering is a Tool that can take up a call which a process that ended may have made ([Call.Again]): it finds what
+// became of it, or making it again does no harm. Where it cannot know, Call returns [ErrUnsure]. Any other tool is not
+// called again before somebody has decided that it should be.
+type Recovering interface {
+	Tool
+	Recovers()
+}
+
+// ErrUnsure says that a call may have been made, and that nobody can know.
+var ErrUnsure = errors.New("the call may have been made by a process that ended")
+
 // EndRun marks an error of a call as one that ends the run: a policy, a broken invariant.
 func EndRun(err error) error { return &endRun{err} }
 
@@ -52,6 +82,11 @@ type Call struct {
 	Arguments string // as in model.ToolCall; never empty for a function
 	// Again says that the call may have been started before, by a process that ended. The ID is the same.
 	Again bool
+	// Saved is what such a process gave to Save last; nil = nothing.
+	Saved []byte
+	// Save keeps one JSON value for the case that this process ends during the call. It is on stable storage when Save
+	// returns; with an error it is not, and the call must not go on. It is never nil.
+	Save func(value []byte) error
 	// Progress may be called with parts of the output while the call runs. It is never nil.
 	Progress func(Progress)
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -34,11 +35,24 @@ func (imageTool) Spec() model.ToolSpec {
 	}
 }
 
-func (t imageTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
-	var a struct {
-		Path   string  `json:"path"`
-		Detail *string `json:"detail"`
+// Recovers: it changes nothing.
+func (imageTool) Recovers() {}
+
+type imageArgs struct {
+	Path   string  `json:"path"`
+	Detail *string `json:"detail"`
+}
+
+func (t imageTool) About(arguments string) (tool.Subject, error) {
+	var a imageArgs
+	if e := tool.DecodeArguments(arguments, &a); e != nil {
+		return tool.Subject{}, errors.New(e.Message)
 	}
+	return tool.Subject{Paths: []string{t.path(a.Path)}}, nil
+}
+
+func (t imageTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
+	var a imageArgs
 	if e := tool.DecodeArguments(call.Arguments, &a); e != nil {
 		return tool.Result{Error: e}, nil
 	}

@@ -51,12 +51,31 @@ func (t patchTool) Spec() model.ToolSpec {
 	return s
 }
 
-func (t patchTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
-	parse := patch.ParseJSON
-	if t.kind == model.ToolCustom || strings.HasPrefix(strings.TrimSpace(call.Arguments), "*") {
-		parse = patch.Parse // a model that was offered a function may write the text all the same
+func (t patchTool) parse(arguments string) (*patch.Patch, error) {
+	if t.kind == model.ToolCustom || strings.HasPrefix(strings.TrimSpace(arguments), "*") {
+		return patch.Parse(arguments) // a model that was offered a function may write the text all the same
 	}
-	p, err := parse(call.Arguments)
+	return patch.ParseJSON(arguments)
+}
+
+// About names every path that a patch touches, also those that files are moved to.
+func (t patchTool) About(arguments string) (tool.Subject, error) {
+	p, err := t.parse(arguments)
+	if err != nil {
+		return tool.Subject{}, err
+	}
+	var s tool.Subject
+	for _, sec := range p.Sections {
+		s.Paths = append(s.Paths, t.path(sec.Path))
+		if sec.MoveTo != "" {
+			s.Paths = append(s.Paths, t.path(sec.MoveTo))
+		}
+	}
+	return s, nil
+}
+
+func (t patchTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
+	p, err := t.parse(call.Arguments)
 	if err != nil {
 		return refused(err), nil
 	}

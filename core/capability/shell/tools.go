@@ -55,6 +55,17 @@ type execArgs struct {
 	MaxOutputTokens *int64  `json:"max_output_tokens"`
 }
 
+// Recovers: a command that the sandbox still knows is attached to.
+func (execTool) Recovers() {}
+
+func (t execTool) About(arguments string) (tool.Subject, error) {
+	var a execArgs
+	if e := tool.DecodeArguments(arguments, &a); e != nil {
+		return tool.Subject{}, errors.New(e.Message)
+	}
+	return tool.Subject{Command: &tool.Command{Text: a.Cmd, Shell: deref(a.Shell)}}, nil
+}
+
 func (t execTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
 	var a execArgs
 	if e := tool.DecodeArguments(call.Arguments, &a); e != nil {
@@ -104,11 +115,7 @@ func (t execTool) Call(ctx context.Context, call tool.Call) (tool.Result, error)
 	}
 	if call.Again && p.ended() && errors.Is(p.err, errs.ProcessUnknown) {
 		t.forget(p)
-		return tool.Result{Summary: "interrupted", Error: &tool.Error{
-			Code:    "interrupted",
-			Message: "the run was interrupted when this command had been started or was about to be; it may have done all, a part or nothing of its work",
-			Hint:    "see what it has done, and run it again if that is right",
-		}}, nil
+		return tool.Result{}, tool.ErrUnsure
 	}
 	return t.result(p, call, tokens, p.began), nil
 }
@@ -129,6 +136,9 @@ type stdinArgs struct {
 	MaxOutputTokens *int64 `json:"max_output_tokens"`
 }
 
+// Recovers: to wait for output does no harm, and what was typed is asked about.
+func (stdinTool) Recovers() {}
+
 func (t stdinTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
 	var a stdinArgs
 	if e := tool.DecodeArguments(call.Arguments, &a); e != nil {
@@ -147,6 +157,9 @@ func (t stdinTool) Call(ctx context.Context, call tool.Call) (tool.Result, error
 			Code: string(errs.ProcessUnknown), Message: fmt.Sprintf("no command is running as session %d", *a.SessionID),
 			Hint: "a session ends when its exit code was returned; start the command again with exec_command",
 		}}, nil
+	}
+	if call.Again && a.Chars != "" {
+		return tool.Result{}, tool.ErrUnsure
 	}
 	began := t.cfg.Now()
 	switch {

@@ -17,6 +17,12 @@ type Shower interface {
 	Close()
 }
 
+// Holder is a Shower that can be kept quiet while a person is asked something.
+type Holder interface {
+	// Hold writes a text, and what events bring only when it is released.
+	Hold(text string) (release func())
+}
+
 // JSON writes each event as one line.
 func JSON(w io.Writer) Shower { return jsonShower{json.NewEncoder(w)} }
 

@@ -22,6 +22,8 @@ type TextOptions struct {
 	Live  bool // a terminal: a last line tells what goes on, and is written over
 	Color bool
 	Width int // columns; 0 = 100
+	// Asks says that whoever asks a person about a call shows the call.
+	Asks bool
 	// Ticks redraw the last line of a terminal, so that its clock goes on while nothing happens; nil = it stands still.
 	Ticks <-chan time.Time
 }
@@ -63,6 +65,7 @@ type textShower struct {
 	live  string // the live line that stands
 	note  string // of the live line
 	text  strings.Builder
+	held  int // how often what there is to write is held back
 }
 
 // call is a tool call that runs.
@@ -103,7 +106,7 @@ func (s *textShower) clear() {
 
 // flush writes what one event brought in one piece, so that nothing flickers.
 func (s *textShower) flush() {
-	if s.out.Len() > 0 {
+	if s.out.Len() > 0 && s.held == 0 {
 		_, _ = s.w.Write(s.out.Bytes()) // who does not read does not see
 		s.out.Reset()
 	}
@@ -111,7 +114,7 @@ func (s *textShower) flush() {
 
 // moment shows what goes on now.
 func (s *textShower) moment(at time.Time) {
-	if !s.o.Live || s.note == "" {
+	if !s.o.Live || s.note == "" || s.held > 0 {
 		return
 	}
 	text := fmt.Sprintf("%s  %s tokens  %s", clock(at.Sub(s.began)), Count(s.usage.TotalTokens), s.note)
@@ -223,13 +226,54 @@ func (s *textShower) show(ev event.Event) bool {
 	case event.ToolFinished:
 		s.finished(d)
 	case event.ApprovalWanted:
-		s.line("%s %s wants an approval: %s", s.paint(bold, "?"), d.Tool, d.Reason)
+		s.note = "waiting for an answer about " + oneLine(d.Tool)
+		if !s.o.Asks {
+			s.line("%s", Question(d.Tool, string(d.Arguments), d.Reason, d.Unsure))
+		}
+	case event.ApprovalDecided:
+		s.decided(d)
 	case event.RunFinished:
 		s.clear()
 		s.note = ""
 		return false
 	}
 	return true
+}
+
+func (s *textShower) decided(d event.ApprovalDecided) {
+	word := s.paint(red, "rejected")
+	if d.Allow {
+		word = s.paint(green, "approved")
+	}
+	by, more := "", ""
+	if d.By != "" {
+		by = " (" + oneLine(d.By) + ")"
+	}
+	if d.Covers != "" {
+		more = ", and for this run " + oneLine(d.Covers)
+	}
+	if d.Message != "" {
+		more += ": " + oneLine(d.Message)
+	}
+	s.line("%s %s%s%s", word, oneLine(d.Tool), by, more)
+}
+
+// Hold writes a text and holds the live line back.
+func (s *textShower) Hold(text string) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == 0 {
+		s.clear()
+		s.flush()
+	}
+	_, _ = io.WriteString(s.w, text) // who does not read does not see
+	s.held++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held--
+		s.flush()
+	}
 }
 
 func (s *textShower) ready(d event.SandboxReady) {

@@ -163,7 +163,7 @@ func (d *decoder) approvals(r read.Reader) *spec.Approvals {
 	if !r.OK() {
 		return nil
 	}
-	a := &spec.Approvals{Default: r.String("default")}
+	a := &spec.Approvals{Default: r.String("default"), KeepFor: r.DurationPtr("keep_for")}
 	for _, b := range r.Blocks("rule") {
 		if !b.Bool("enabled") {
 			continue

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package runner
+package stream
 
 import (
 	"sync"
@@ -10,9 +10,9 @@ import (
 	"github.com/berth-dev/berth/core/tool"
 )
 
-// liveOutput turns the parts of a running call's output into events. A character that is split over two parts is held
+// Output turns the parts of a running call's output into events. A character that is split over two parts is held
 // back until it is whole.
-type liveOutput struct {
+type Output struct {
 	callID string
 	send   func(event.Data)
 
@@ -20,7 +20,13 @@ type liveOutput struct {
 	rest []byte // guarded by mu: the start of a character
 }
 
-func (l *liveOutput) add(p tool.Progress) {
+// NewOutput makes one for a call.
+func NewOutput(callID string, send func(event.Data)) *Output {
+	return &Output{callID: callID, send: send}
+}
+
+// Add takes a part.
+func (l *Output) Add(p tool.Progress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := append(l.rest, p.Output...)
@@ -31,8 +37,8 @@ func (l *liveOutput) add(p tool.Progress) {
 	}
 }
 
-// end sends what was held back.
-func (l *liveOutput) end() {
+// End sends what was held back.
+func (l *Output) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.rest) > 0 {
