@@ -52,16 +52,14 @@ type Fake struct {
 	snapshots map[string]*snapshot  // guarded by mu; by name
 	volumes   map[string]*volume    // guarded by mu; by name
 	signed    map[string]*signedURL // guarded by mu; by token
-	rules     []*Rule               // guarded by mu
 	seen      map[string]int        // guarded by mu; calls by "METHOD route"
-	sockets   map[string][]func()   // guarded by mu; cut the open sockets of a sandbox
 }
 
 // New makes a fake, which serves at once.
 func New(o Options) (*Fake, error) {
 	f := &Fake{
 		opts: o, dir: o.Dir, key: o.Key, stop: make(chan struct{}), sandboxes: map[string]*sandbox{}, snapshots: map[string]*snapshot{},
-		volumes: map[string]*volume{}, signed: map[string]*signedURL{}, seen: map[string]int{}, sockets: map[string][]func(){},
+		volumes: map[string]*volume{}, signed: map[string]*signedURL{}, seen: map[string]int{},
 	}
 	if f.key == "" {
 		f.key = "dtn_" + strings.ReplaceAll(uuid.NewString()+uuid.NewString(), "-", "")
@@ -136,25 +134,7 @@ func (f *Fake) Advance(d time.Duration) {
 
 func (f *Fake) nowLocked() time.Time { return time.Now().Add(f.offset) }
 
-// Rule makes calls fail.
-type Rule struct {
-	Method string         // empty = all
-	Path   *regexp.Regexp // of the URL's path
-	Skip   int            // so many go through first
-	Times  int            // how often; 0 = always
-	Status int
-	Body   string
-	Header map[string]string
-}
-
-// Inject adds a rule.
-func (f *Fake) Inject(r Rule) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.rules = append(f.rules, &r)
-}
-
-// Calls is how many calls a route has had, as "POST /sandbox"; ids in it are {id}.
+// Calls is how many calls a route has had, as "POST /sandbox" or "POST /{id}/process/execute".
 func (f *Fake) Calls(route string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,42 +143,12 @@ func (f *Fake) Calls(route string) int {
 
 var idInPath = regexp.MustCompile(`/(berth-[0-9a-z]{26}|[0-9a-f]{8}-[0-9a-f-]{27})(/|$)`)
 
-// ruled answers for the first rule that fits.
-func (f *Fake) ruled(w http.ResponseWriter, r *http.Request) bool {
+// count notes a call.
+func (f *Fake) count(r *http.Request) {
 	f.mu.Lock()
-	route := strings.TrimPrefix(r.URL.Path, "/api")
+	defer f.mu.Unlock()
+	route := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/api"), "/toolbox")
 	f.seen[r.Method+" "+idInPath.ReplaceAllString(route, "/{id}$2")]++
-	var hit *Rule
-	for _, rule := range f.rules {
-		if rule.Method != "" && rule.Method != r.Method || !rule.Path.MatchString(r.URL.Path) || rule.Times < 0 {
-			continue
-		}
-		if rule.Skip > 0 {
-			rule.Skip--
-			continue
-		}
-		if rule.Times > 0 {
-			if rule.Times--; rule.Times == 0 {
-				rule.Times = -1
-			}
-		}
-		hit = rule
-		break
-	}
-	f.mu.Unlock()
-	if hit == nil {
-		return false
-	}
-	for k, v := range hit.Header {
-		w.Header().Set(k, v)
-	}
-	if hit.Body != "" {
-		w.WriteHeader(hit.Status)
-		_, _ = w.Write([]byte(hit.Body)) // the client may be gone
-		return true
-	}
-	refuse(w, r, &failure{hit.Status, http.StatusText(hit.Status)})
-	return true
 }
 
 // failure is an error of the control API.
@@ -234,9 +184,7 @@ func (f *Fake) serve(w http.ResponseWriter, r *http.Request) {
 		f.preview(w, r)
 		return
 	}
-	if f.ruled(w, r) {
-		return
-	}
+	f.count(r)
 	switch {
 	case strings.HasPrefix(r.URL.Path, "/toolbox/"):
 		f.toolbox(w, r)

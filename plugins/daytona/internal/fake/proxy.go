@@ -5,7 +5,6 @@
 package fake
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -165,8 +164,6 @@ func (f *Fake) pass(w http.ResponseWriter, r *http.Request, s *sandbox, dialer f
 		return
 	}
 	dial := dialer(m)
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
 	p := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(&url.URL{Scheme: "http", Host: "inside"})
@@ -176,17 +173,8 @@ func (f *Fake) pass(w http.ResponseWriter, r *http.Request, s *sandbox, dialer f
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 		FlushInterval: -1,
 	}
-	upgraded := &hijacked{ResponseWriter: w, conn: make(chan net.Conn, 1)}
-	f.mu.Lock()
-	f.sockets[s.dto.ID] = append(f.sockets[s.dto.ID], func() {
-		cancel(errCut)
-		upgraded.cut()
-	})
-	f.mu.Unlock()
-	p.ServeHTTP(upgraded, r.WithContext(ctx))
+	p.ServeHTTP(w, r)
 }
-
-var errCut = fail(502, "the connection was cut")
 
 func (f *Fake) keepActive(s *sandbox, done chan struct{}) {
 	t := time.NewTicker(activityEvery)
@@ -200,30 +188,5 @@ func (f *Fake) keepActive(s *sandbox, done chan struct{}) {
 		case <-done:
 			return
 		}
-	}
-}
-
-// hijacked remembers the connection of a request that became a socket, so that it can be cut.
-type hijacked struct {
-	http.ResponseWriter
-	conn chan net.Conn
-}
-
-func (h *hijacked) Unwrap() http.ResponseWriter { return h.ResponseWriter }
-
-// Hijack takes the connection over.
-func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	if err == nil {
-		h.conn <- c
-	}
-	return c, rw, err
-}
-
-func (h *hijacked) cut() {
-	select {
-	case c := <-h.conn:
-		_ = c.Close() // cutting is the point
-	default:
 	}
 }

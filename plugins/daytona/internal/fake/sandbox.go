@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -192,15 +193,11 @@ func (s *sandbox) boot() error {
 // end ends the machine.
 func (s *sandbox) end() {
 	s.f.mu.Lock()
-	m, cuts := s.machine, s.f.sockets[s.dto.ID]
+	m := s.machine
 	s.machine = nil
-	delete(s.f.sockets, s.dto.ID)
 	s.f.mu.Unlock()
 	if m != nil {
 		m.Kill()
-	}
-	for _, cut := range cuts {
-		cut()
 	}
 }
 
@@ -382,7 +379,7 @@ func (f *Fake) newLocked(req *createRequest) (s *sandbox, from string, err error
 			return nil, "", fail(400, "Invalid mount path: "+m.MountPath)
 		}
 		dir := path.Join(v.dir, path.Clean("/"+m.Subpath))
-		if err := os.MkdirAll(dir, 0o777); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o777), os.Chmod(dir, 0o777)); err != nil { // whatever the umask
 			return nil, "", err
 		}
 		binds[m.MountPath] = dir

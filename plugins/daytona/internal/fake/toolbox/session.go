@@ -58,6 +58,8 @@ type command struct {
 	log  []byte        // guarded by mu; lines with their marks
 	exit *int          // guarded by mu
 	more chan struct{} // guarded by mu; closed and renewed when something changes
+
+	inputs []*os.File // guarded by mu
 }
 
 func (t *Toolbox) createSession(w http.ResponseWriter, r *http.Request) {
@@ -270,6 +272,10 @@ func (s *session) follow(c *command) {
 		if n, e := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && e == nil {
 			c.mu.Lock()
 			c.exit = &n
+			for _, f := range c.inputs {
+				_ = f.Close() // nobody reads it
+			}
+			c.inputs = nil
 			c.changedLocked()
 			c.mu.Unlock()
 			return
@@ -331,10 +337,12 @@ func (t *Toolbox) commandInput(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, gone("command has already completed"))
 		return
 	}
-	f, err := os.OpenFile(filepath.Join(c.dir, "in"), os.O_WRONLY|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(filepath.Join(c.dir, "in"), os.O_RDWR, 0) // both ways, so that nobody has to read it yet
 	if err == nil {
 		_, err = f.WriteString(req.Data + "\n")
-		err = errors.Join(err, f.Close())
+		c.mu.Lock()
+		c.inputs = append(c.inputs, f) // what nobody has read is lost when the last one closes it
+		c.mu.Unlock()
 	}
 	if err != nil {
 		refuse(w, r, err)
