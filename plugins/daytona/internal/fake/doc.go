@@ -6,4 +6,6 @@
 // It is as strict as the vendor: it refuses what the vendor refuses, in the vendor's words, states take time, calls that
 // meet a change of state fail, and a sandbox that nobody speaks with is stopped. Its clock can be moved, and it fails
 // when told to.
+//
+// Size: the states of sandboxes, and everything that depends on them, are one machine under one lock.
 package fake

@@ -5,6 +5,7 @@
 package fake
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"strings"
@@ -288,6 +289,17 @@ func (f *Fake) sshAccess(r *http.Request) (any, error) {
 		"id": token, "sandboxId": s.dto.ID, "token": token, "expiresAt": f.nowLocked().Add(time.Duration(minutes) * time.Minute),
 		"createdAt": f.nowLocked(), "updatedAt": f.nowLocked(), "sshCommand": "ssh " + token + "@ssh.preview.test",
 	}, nil
+}
+
+// KillDaemon ends the daemon of a sandbox, which stays started as far as anybody is told.
+func (f *Fake) KillDaemon(ctx context.Context, id string) error {
+	f.mu.Lock()
+	s := f.sandboxes[id]
+	f.mu.Unlock()
+	if s == nil || s.machine == nil {
+		return fail(404, "there is no daemon of "+id)
+	}
+	return s.machine.KillDaemon(ctx)
 }
 
 // ticking is how often the real clock is looked at; the vendor's takes ten seconds.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/plugins/docker/internal/engine"
 	"github.com/berth-dev/berth/plugins/docker/internal/plan"
-	"github.com/berth-dev/berth/plugins/docker/internal/tunnel"
+	"github.com/berth-dev/berth/plugins/internal/tunnel"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	guestclient "github.com/berth-dev/berth/sdk/guest/client"

@@ -99,6 +99,9 @@ func runInit() error {
 	if _, err := os.StartProcess("/proc/self/exe", []string{daemonName}, attr); err != nil {
 		return fmt.Errorf("start the daemon: %w", err)
 	}
+	if err := attr.Files[3].Close(); err != nil { // so that nobody listens when the daemon has died
+		return err
+	}
 	for {
 		if _, err := unix.Wait4(-1, nil, 0, nil); errors.Is(err, unix.ECHILD) {
 			time.Sleep(time.Hour) // nothing is left but a machine without a daemon

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/berth-dev/berth/plugins/daytona/internal/fake/files"
 )
 
 // Version is what the fake says it is: the version that its behaviour was taken from.
@@ -84,18 +86,7 @@ func (t *Toolbox) Handler() http.Handler {
 	m.HandleFunc("POST /process/pty/{id}/resize", t.resizePTY)
 	m.HandleFunc("GET /process/pty/{id}/connect", t.connectPTY)
 
-	m.HandleFunc("GET /files", t.listFiles)
-	m.HandleFunc("GET /files/{$}", t.listFiles)
-	m.HandleFunc("DELETE /files", t.deleteFile)
-	m.HandleFunc("DELETE /files/{$}", t.deleteFile)
-	m.HandleFunc("GET /files/info", t.fileInfo)
-	m.HandleFunc("GET /files/download", t.download)
-	m.HandleFunc("POST /files/bulk-download", t.bulkDownload)
-	m.HandleFunc("POST /files/upload", t.upload)
-	m.HandleFunc("POST /files/bulk-upload", t.bulkUpload)
-	m.HandleFunc("POST /files/folder", t.makeFolder)
-	m.HandleFunc("POST /files/move", t.move)
-	m.HandleFunc("POST /files/permissions", t.permissions)
+	(&files.Files{Home: t.home}).Register(m)
 	return m
 }
 

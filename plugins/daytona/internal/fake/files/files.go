@@ -2,7 +2,9 @@
 
 //go:build linux
 
-package toolbox
+// Package files is the part of the fake daemon that moves files: in place, as its user, following links, and with errors
+// that have a status and no words.
+package files
 
 import (
 	"encoding/json"
@@ -25,6 +27,27 @@ const (
 	uploadMemory = 32 << 20
 	boundary     = "DAYTONA-FILE-BOUNDARY"
 )
+
+// Files serves files. Paths that are not absolute are below Home.
+type Files struct{ Home string }
+
+// Register adds the calls to a mux.
+func (t *Files) Register(m *http.ServeMux) {
+	for pattern, do := range map[string]http.HandlerFunc{
+		"GET /files": t.listFiles, "GET /files/{$}": t.listFiles, "DELETE /files": t.deleteFile, "DELETE /files/{$}": t.deleteFile,
+		"GET /files/info": t.fileInfo, "GET /files/download": t.download, "POST /files/bulk-download": t.bulkDownload,
+		"POST /files/upload": t.upload, "POST /files/bulk-upload": t.bulkUpload, "POST /files/folder": t.makeFolder, "POST /files/move": t.move,
+		"POST /files/permissions": t.permissions,
+	} {
+		m.HandleFunc(pattern, do)
+	}
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client may be gone
+}
 
 type fileInfo struct {
 	Name        string `json:"name"`
@@ -68,18 +91,18 @@ func bare(w http.ResponseWriter, err error) {
 	}
 }
 
-func (t *Toolbox) path(r *http.Request, name string) string {
+func (t *Files) path(r *http.Request, name string) string {
 	p := r.URL.Query().Get(name)
 	if p == "" || strings.HasPrefix(p, "/") {
 		return p
 	}
-	return filepath.Join(t.home, p)
+	return filepath.Join(t.Home, p)
 }
 
-func (t *Toolbox) listFiles(w http.ResponseWriter, r *http.Request) {
+func (t *Files) listFiles(w http.ResponseWriter, r *http.Request) {
 	dir := t.path(r, "path")
 	if dir == "" {
-		dir = t.home
+		dir = t.Home
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -95,7 +118,7 @@ func (t *Toolbox) listFiles(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, all)
 }
 
-func (t *Toolbox) fileInfo(w http.ResponseWriter, r *http.Request) {
+func (t *Files) fileInfo(w http.ResponseWriter, r *http.Request) {
 	f, err := describe(t.path(r, "path"))
 	if err != nil {
 		bare(w, err)
@@ -104,7 +127,7 @@ func (t *Toolbox) fileInfo(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, f)
 }
 
-func (t *Toolbox) download(w http.ResponseWriter, r *http.Request) {
+func (t *Files) download(w http.ResponseWriter, r *http.Request) {
 	path := t.path(r, "path")
 	f, err := os.Open(path)
 	if err != nil {
@@ -122,7 +145,7 @@ func (t *Toolbox) download(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", info.ModTime(), f)
 }
 
-func (t *Toolbox) bulkDownload(w http.ResponseWriter, r *http.Request) {
+func (t *Files) bulkDownload(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Paths []string `json:"paths"`
 	}
@@ -137,7 +160,7 @@ func (t *Toolbox) bulkDownload(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, p := range req.Paths {
 		if !strings.HasPrefix(p, "/") {
-			p = filepath.Join(t.home, p)
+			p = filepath.Join(t.Home, p)
 		}
 		if err := part(mw, p); err != nil {
 			return // the body stays without its end
@@ -196,7 +219,7 @@ func put(path string, mode os.FileMode, r io.Reader) (int64, error) {
 	return n, errors.Join(err, f.Close())
 }
 
-func (t *Toolbox) upload(w http.ResponseWriter, r *http.Request) {
+func (t *Files) upload(w http.ResponseWriter, r *http.Request) {
 	path := t.path(r, "path")
 	if path == "" || r.ParseMultipartForm(uploadMemory) != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -216,7 +239,7 @@ func (t *Toolbox) upload(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-func (t *Toolbox) bulkUpload(w http.ResponseWriter, r *http.Request) {
+func (t *Files) bulkUpload(w http.ResponseWriter, r *http.Request) {
 	mr, err := r.MultipartReader()
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -248,7 +271,7 @@ func (t *Toolbox) bulkUpload(w http.ResponseWriter, r *http.Request) {
 		case field == "file":
 			path := paths[index]
 			if !strings.HasPrefix(path, "/") {
-				path = filepath.Join(t.home, path)
+				path = filepath.Join(t.Home, path)
 			}
 			n, err := put(path, 0o755, p)
 			if err != nil {
@@ -270,7 +293,7 @@ func mode(r *http.Request) (os.FileMode, error) {
 	return os.FileMode(n) & os.ModePerm, err
 }
 
-func (t *Toolbox) makeFolder(w http.ResponseWriter, r *http.Request) {
+func (t *Files) makeFolder(w http.ResponseWriter, r *http.Request) {
 	m, err := mode(r)
 	path := t.path(r, "path")
 	if err != nil || path == "" {
@@ -284,7 +307,7 @@ func (t *Toolbox) makeFolder(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-func (t *Toolbox) move(w http.ResponseWriter, r *http.Request) {
+func (t *Files) move(w http.ResponseWriter, r *http.Request) {
 	from, to := t.path(r, "source"), t.path(r, "destination")
 	if from == "" || to == "" {
 		w.WriteHeader(http.StatusBadRequest)
@@ -299,7 +322,7 @@ func (t *Toolbox) move(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (t *Toolbox) permissions(w http.ResponseWriter, r *http.Request) {
+func (t *Files) permissions(w http.ResponseWriter, r *http.Request) {
 	path := t.path(r, "path")
 	if r.URL.Query().Get("mode") != "" {
 		m, err := mode(r)
@@ -331,7 +354,7 @@ func (t *Toolbox) permissions(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (t *Toolbox) deleteFile(w http.ResponseWriter, r *http.Request) {
+func (t *Files) deleteFile(w http.ResponseWriter, r *http.Request) {
 	path := t.path(r, "path")
 	info, err := os.Lstat(path)
 	if err != nil {
