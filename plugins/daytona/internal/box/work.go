@@ -34,9 +34,9 @@ func (b *Box) Run(ctx context.Context, cmd *driver.Command, streams driver.Strea
 		return driver.Exit{}, err
 	}
 	release := b.hold()
-	env, secret, each, uid := b.env, b.secretEnv, b.mergeEnv, b.facts.UID
+	env, secret, each, who := b.env, b.secretEnv, b.mergeEnv, b.facts
 	release()
-	if cmd.User != "" && uid != "0" && cmd.User != b.facts.User && cmd.User != uid {
+	if cmd.User != "" && who.UID != "0" && cmd.User != who.User && cmd.User != who.UID {
 		return driver.Exit{}, b.onlyRoot("run a command as " + cmd.User)
 	}
 	if each {
