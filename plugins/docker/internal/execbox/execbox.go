@@ -30,8 +30,9 @@ const (
 	// firstLook and lastLook bound how often the engine is asked whether a command runs.
 	firstLook = 10 * time.Millisecond
 	lastLook  = 200 * time.Millisecond
-	// drainTime is how long output may be silent once the command has ended: others may hold it open for ever.
-	drainTime = 250 * time.Millisecond
+	// drainTime is how long output may be silent once the command has ended. Others may hold it open for ever: engines cut
+	// it off by themselves after two seconds, so that less could lose what is still on its way.
+	drainTime = 5 * time.Second
 	// sweepTime bounds the end of a command's tree.
 	sweepTime = 15 * time.Second
 )
@@ -94,6 +95,10 @@ func (b *Box) Run(ctx context.Context, cmd *driver.Command, streams driver.Strea
 	c.id = made.ID
 	began := time.Now()
 	conn, err := b.Engine.ExecAttach(ctx, c.id, client.ExecAttachOptions{TTY: cmd.TTY})
+	if err != nil && b.Engine.Podman && cmd.User != "" && strings.Contains(err.Error(), "unable to upgrade") {
+		// Its own words do not come this far; nothing else is known to be refused here.
+		return driver.Exit{}, errs.New(errs.InvalidArgument, "the sandbox has no user %q", cmd.User).With("user", cmd.User)
+	}
 	if err != nil {
 		return driver.Exit{}, err
 	}
@@ -108,7 +113,11 @@ func (b *Box) Run(ctx context.Context, cmd *driver.Command, streams driver.Strea
 
 // follow moves what belongs to the command until it has ended.
 func (c *command) follow(ctx context.Context, cmd *driver.Command, conn client.ExecAttachResult) (exit driver.Exit, err error) {
-	c.out = newOutput(c.streams)
+	says := docker
+	if c.box.Engine.Podman {
+		says = podman
+	}
+	c.out = newOutput(c.streams, says)
 	defer c.out.close()
 	go c.out.read(conn.Reader, c.tty)
 	inner, cancel := context.WithCancelCause(ctx)
@@ -145,7 +154,7 @@ func (c *command) follow(ctx context.Context, cmd *driver.Command, conn client.E
 	if err := c.drain(ctx); err != nil {
 		return exit, err
 	}
-	if text := c.out.refusal(); text != "" && st.PID == 0 && (st.ExitCode == 126 || st.ExitCode == 127) {
+	if text := c.out.refusal(); text != "" && st.PID == 0 && st.ExitCode >= 125 && st.ExitCode <= 127 {
 		return exit, refused(cmd, text)
 	}
 	exit.Code = st.ExitCode

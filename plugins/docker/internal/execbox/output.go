@@ -16,19 +16,21 @@ import (
 // output takes the engine's framing off a command's output.
 type output struct {
 	streams driver.Streams
-	heard   chan struct{} // something came
-	over    chan struct{} // nothing more comes
+	says    func(stream byte, text string) bool // whether that may be the engine's own words
+	heard   chan struct{}                       // something came
+	over    chan struct{}                       // nothing more comes
 
 	mu     sync.Mutex
 	closed bool   // guarded by mu; nothing is written any more
 	begun  bool   // guarded by mu
 	held   []byte // guarded by mu; what may be the engine's own words about a command that it could not start
+	heldAs byte   // guarded by mu; their stream
 	n      uint64 // guarded by mu
 	err    error  // guarded by mu; of the caller's writers
 }
 
-func newOutput(s driver.Streams) *output {
-	return &output{streams: s, heard: make(chan struct{}, 1), over: make(chan struct{})}
+func newOutput(s driver.Streams, says func(byte, string) bool) *output {
+	return &output{streams: s, says: says, heard: make(chan struct{}, 1), over: make(chan struct{})}
 }
 
 // read reads to the end. With a terminal there is one stream and no framing.
@@ -57,8 +59,16 @@ func (o *output) read(r io.Reader, tty bool) {
 	}
 }
 
-// own begins what the engine says instead of the command.
-var own = []string{"OCI runtime exec failed", "unable to find"}
+// docker tells what Docker says instead of a command, on its standard output.
+func docker(stream byte, text string) bool {
+	return stream != 2 && (strings.HasPrefix(text, "OCI runtime exec failed") || strings.HasPrefix(text, "unable to find"))
+}
+
+// podman tells what Podman says, on its standard error: a line that names the runtime, then one about its own connection.
+func podman(stream byte, text string) bool {
+	first, _, _ := strings.Cut(text, "\n")
+	return stream == 2 && strings.HasPrefix(first, "Error: ") && strings.Contains(first, "exec failed: unable to start container process")
+}
 
 const heldMax = 8 << 10
 
@@ -68,17 +78,14 @@ func (o *output) take(stream byte, p []byte) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if stream != 2 && (!o.begun || len(o.held) > 0) && len(o.held)+len(p) <= heldMax {
-		text := string(o.held) + string(p)
-		for _, prefix := range own {
-			if strings.HasPrefix(text, prefix) {
-				o.begun, o.held = true, []byte(text)
-				return
-			}
+	if (!o.begun || len(o.held) > 0 && stream == o.heldAs) && len(o.held)+len(p) <= heldMax {
+		if text := string(o.held) + string(p); o.says(stream, text) {
+			o.begun, o.held, o.heldAs = true, []byte(text), stream
+			return
 		}
 	}
 	o.begun = true
-	o.write(1, o.held)
+	o.write(o.heldAs, o.held)
 	o.held = nil
 	o.write(stream, p)
 	select {
@@ -114,7 +121,7 @@ func (o *output) close() (uint64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.closed {
-		o.write(1, o.held)
+		o.write(o.heldAs, o.held)
 		o.held, o.closed = nil, true
 	}
 	return o.n, errors.Join(o.err)
