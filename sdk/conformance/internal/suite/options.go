@@ -17,6 +17,7 @@ const Version = "1"
 // The defaults of [Options].
 const (
 	DefaultRepeat    = 10
+	DefaultLives     = 50
 	DefaultTimeout   = 2 * time.Minute
 	DefaultWorkspace = "/workspace"
 )
@@ -39,6 +40,7 @@ type Options struct {
 	Only     []string          // groups, or "group/check"; empty = all
 	Skip     map[string]string // "group/check", or a group, to the reason
 	Repeat   int               // how often idempotent calls are made; 0 = DefaultRepeat
+	Lives    int               // sandboxes that come and go where leaks are looked for; 0 = DefaultLives, fewer find larger leaks only
 	Parallel int               // checks at once within a group; 0 = 1
 	Timeout  time.Duration     // of one check; 0 = DefaultTimeout
 	Faults   bool              // also kill drivers
@@ -54,6 +56,9 @@ func (o *Options) fill() {
 	}
 	if o.Repeat <= 0 {
 		o.Repeat = DefaultRepeat
+	}
+	if o.Lives <= 0 {
+		o.Lives = DefaultLives
 	}
 	if o.Parallel <= 0 {
 		o.Parallel = 1

@@ -67,26 +67,42 @@ func cycle(c *kit.C) {
 	c.OK(box.Destroy(c.Ctx()), "destroy")
 }
 
-// lives is how many sandboxes come and go between two looks.
-const lives = 50
+// figure is what must not grow by more than most.
+type figure struct {
+	what string
+	most int
+	look func() int
+}
 
-// grows wants that a figure does not grow by more than most over many lives: the least of several looks counts, for what
-// is only let go a little later is no leak.
-func grows(c *kit.C, what string, most int, look func() int) {
-	least := func() int {
-		n := look()
-		for range 5 {
+// looks is how often each figure is looked at before and after.
+const looks = 5
+
+// grow wants that figures do not grow over many lives: the least of several looks counts, for what is only let go a
+// little later is no leak.
+func grow(c *kit.C, figures ...figure) {
+	least := func() []int {
+		var n []int
+		for _, f := range figures {
+			n = append(n, f.look())
+		}
+		for range looks {
 			cycle(c)
-			n = min(n, look())
+			for i, f := range figures {
+				n[i] = min(n[i], f.look())
+			}
 		}
 		return n
 	}
 	before := least()
-	for range lives {
+	lives := c.Options().Lives
+	for range lives - looks {
 		cycle(c)
 	}
-	if after := least(); after-before > most {
-		c.Errorf("over %d sandboxes %s grew from %d to %d", lives, what, before, after)
+	after := least()
+	for i, f := range figures {
+		if after[i]-before[i] > f.most {
+			c.Errorf("over %d sandboxes %s grew from %d to %d", lives, f.what, before[i], after[i])
+		}
 	}
 }
 
@@ -94,10 +110,10 @@ func leakGoroutines(c *kit.C) {
 	if c.Main().Program() != nil || c.Options().Driver == nil {
 		c.Skipf("the driver is another process")
 	}
-	grows(c, "the number of goroutines", lives/5, func() int {
+	grow(c, figure{"the number of goroutines", c.Options().Lives / 5, func() int {
 		runtime.Gosched()
 		return runtime.NumGoroutine()
-	})
+	}})
 }
 
 func leakMemory(c *kit.C) {
@@ -109,7 +125,7 @@ func leakMemory(c *kit.C) {
 		}
 		return string(b)
 	}
-	grows(c, "the memory of the driver in KiB", 10<<10, func() int {
+	memory := func() int {
 		for line := range strings.Lines(status()) {
 			if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
 				n, err := strconv.Atoi(strings.Fields(rest)[0])
@@ -119,12 +135,13 @@ func leakMemory(c *kit.C) {
 		}
 		c.Skipf("the kernel does not tell the memory of a process")
 		return 0
-	})
-	grows(c, "the number of the driver's open files", lives/5, func() int {
+	}
+	files := func() int {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 		c.OK(err, "look at the driver's open files")
 		return len(entries)
-	})
+	}
+	grow(c, figure{"the memory of the driver in KiB", 10 << 10, memory}, figure{"the number of the driver's open files", c.Options().Lives / 5, files})
 }
 
 func leakSandboxes(c *kit.C) {
