@@ -3,6 +3,7 @@
 package main
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/berth-dev/berth/plugins/docker/internal/inside"
@@ -14,13 +15,15 @@ const asDriver = "BERTH_TEST_AS_DRIVER"
 
 // What this driver promises, seen from outside.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	e := needEngine(t)
+	// Something that can listen, as the suite starts it.
+	image := loaded(t, "conformance", runtime.GOARCH, append(busybox(t),
+		entry{name: "bin/listen", mode: 0o755, body: []byte("#!/bin/sh\nexec nc -ll -p $1 -e cat\n")}), map[string]any{"Env": []string{"PATH=/bin"}})
 	conformance.Run(t, conformance.Options{
-		Binary: "/proc/self/exe", Env: []string{asDriver + "=1", inside.EnvGuest + "=" + builtGuest}, Parallel: 2,
+		Binary: "/proc/self/exe", Env: []string{asDriver + "=1", inside.EnvGuest + "=" + builtGuest}, Parallel: atOnce, Faults: true,
 		ProcessConfig: values(t, map[string]any{"host": e.Where}),
-		Skip: map[string]string{
-			"leaks/memory-and-files": "it makes 50 sandboxes, which takes an engine half a minute; TestNoGoroutinesAreLeft looks for less with two",
-		},
-		SandboxConfig: values(t, map[string]any{"image": busyboxImage(t), "network": "none", "pull": "never"}),
+		Lives:         10, // each takes an engine half a second
+		SandboxConfig: values(t, map[string]any{"image": image, "network": "none", "pull": "never"}),
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -18,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -48,6 +50,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envChild) != "" {
 		child()
 	}
+	// Containers are waited for more than they are worked for.
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
+		panic(err)
+	}
 	code := func() int {
 		dir, err := os.MkdirTemp("", "berth-docker-test-")
 		if err != nil {
@@ -71,6 +77,9 @@ func TestMain(m *testing.M) {
 	}()
 	os.Exit(code)
 }
+
+// atOnce is how many tests go on at the same time.
+const atOnce = 4
 
 // builtGuest is the guest program.
 var builtGuest string

@@ -87,6 +87,24 @@ func TestReadOnlyRoot(t *testing.T) {
 	})
 }
 
+// The usual image of a careful service: a number for a user, and nothing of the image can be changed.
+func TestCarefulImage(t *testing.T) {
+	both(t, func(t *testing.T, f *fixture, config map[string]any) {
+		image := loaded(t, "careful", runtime.GOARCH, busybox(t), map[string]any{"User": "65532:65532", "Env": []string{"PATH=/bin"}})
+		s := f.create(t, request(t, with(config, map[string]any{"image": image, "read_only_root": true})))
+		got := sh(t, s, "id -u; grep -E '^Cap(Eff|Prm)' /proc/self/status | tr -d '\t'; (echo x > /etc/x) 2>/dev/null || echo refused; echo mine > mine; stat -c %u:%g mine; cat mine; (echo x > /bin/x) 2>/dev/null || echo refused")
+		if got != "65532\nCapPrm:0000000000000000\nCapEff:0000000000000000\nrefused\n65532:65532\nmine\nrefused" {
+			t.Errorf("%q", got)
+		}
+		if _, err := filesOf(s).Write(t.Context(), "deep/by-api", driver.WriteOptions{Parents: true}, strings.NewReader("y")); err != nil {
+			t.Error(err)
+		}
+		if got := sh(t, s, "stat -c %u:%g deep deep/by-api; cat deep/by-api"); got != "65532:65532\n65532:65532\ny" {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
 func TestOtherProcessor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -200,7 +200,7 @@ func runThroughCrashes(t *testing.T, c *command) {
 	}
 	say(nil, one)
 	say([]string{oneSaid + "1\n"}, "tail -c 200000000 /dev/zero")
-	say([]string{"ran out of memory"}, "f() { f | f; }; f & while :; do :; done", "timeout_ms", 6000)
+	say([]string{"ran out of memory"}, "f() { f | f; }; f & while :; do :; done", "timeout_ms", 10_000)
 	say([]string{"timed out", "an't fork"}, "echo alive; cat runs")
 	say([]string{"alive\nx\n"}, two)
 	say([]string{twoSaid + "2\n"}, "echo container; sleep 3600")

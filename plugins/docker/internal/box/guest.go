@@ -202,9 +202,11 @@ func (s *Guest) connect(ctx context.Context, first net.Conn, said *inside.LastWo
 		if err == nil {
 			if _, err = c.Write(opening); err != nil {
 				err = errs.Wrap(errs.ExecTransport, "send the guest's configuration", err)
-			} else if near := s.host.Calls.Knock(ctx, got, c); near != nil {
-				_ = c.Close() // it has served
-				return near, nil
+			} else if !s.e.Podman { // which takes the end of a connection for the end of the guest's input
+				if near := s.host.Calls.Knock(ctx, got, c); near != nil {
+					_ = c.Close() // it has served
+					return near, nil
+				}
 			}
 		}
 		if errors.Is(err, errs.SandboxGone) {
