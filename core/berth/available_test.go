@@ -35,8 +35,8 @@ func TestUnavailable(t *testing.T) {
 		"remembers answers": func(r *spec.Run) {
 			r.Agent.Approvals = &spec.Approvals{Rules: []spec.ApprovalRule{{Remember: "session", Pos: at}}}
 		},
-		"takes snapshots": func(r *spec.Run) {
-			r.Sandbox.Snapshot = &spec.SnapshotPolicy{Kind: "local", Persist: "on_stop", Pos: at}
+		"of the kind \"s3\"": func(r *spec.Run) {
+			r.Sandbox.Snapshot = &spec.SnapshotPolicy{Kind: "store", Store: &spec.SnapshotStore{Kind: "s3", Label: "x", Pos: at}}
 		},
 		"guardrails":                      func(r *spec.Run) { r.InputGuardrails = []*spec.Guardrail{{Pos: at}} },
 		"agent \"worker\" has guardrails": func(r *spec.Run) { r.Agent.OutputGuardrails = []*spec.Guardrail{{Pos: at}} },

@@ -66,10 +66,16 @@ type SandboxOptions struct {
 	Resume   *driver.State
 	Fixed    *sandbox.Fixed // of the sandbox to resume
 	Emit     func(event.Data)
+	From     string // snapshot to start from instead of what the sandbox block says; empty = what it says
+	Run      string // kept with snapshots
 }
 
 // Open opens a session. Closing it gives the driver back too.
 func (h *Harness) Open(ctx context.Context, p *spec.Project, o SandboxOptions) (*sandbox.Session, error) {
+	snapshots, err := sessionSnapshots(ctx, p, &o)
+	if err != nil {
+		return nil, err
+	}
 	name := h.DriverOf(o.Sandbox)
 	handle, err := h.cfg.Plugins.Acquire(ctx, h.request(p, name))
 	if err != nil {
@@ -78,7 +84,7 @@ func (h *Harness) Open(ctx context.Context, p *spec.Project, o SandboxOptions) (
 	opened, over := h.cfg.Watch.begin(o.ID, handle.Status().Driver, o.Emit)
 	s, err := sandbox.Open(ctx, sandbox.Config{
 		ID: o.ID, Driver: handle, DriverName: name, Spec: o.Sandbox, Manifest: o.Manifest, RunAs: o.RunAs, Vars: o.Vars,
-		Labels: o.Labels, CacheDir: h.cfg.CacheDir, Emit: o.Emit, Now: h.cfg.Now, Keep: o.Keep, Resume: o.Resume, Fixed: o.Fixed,
+		Labels: o.Labels, CacheDir: h.cfg.CacheDir, Emit: o.Emit, Now: h.cfg.Now, Keep: o.Keep, Resume: o.Resume, Fixed: o.Fixed, Snapshots: snapshots,
 		Released: func() { over(); handle.Release() },
 	})
 	if err != nil {

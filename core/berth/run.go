@@ -30,6 +30,7 @@ type RunOptions struct {
 	Model   model.Model
 	Name    string // of the model
 	Keep    bool   // leave the sandbox stopped at the end
+	From    string // snapshot that a new run's workspace starts from; empty = as the sandbox block says
 	Emit    func(event.Event)
 	Stop    <-chan struct{}
 	// Approve asks a person who is here about a call, until the context ends; nil = nobody is. When nobody has decided
@@ -138,8 +139,9 @@ type live struct {
 	o   RunOptions
 	dir string
 
-	mu     sync.Mutex
-	record record // guarded by mu
+	mu      sync.Mutex
+	record  record           // guarded by mu
+	session *sandbox.Session // guarded by mu; nil = none is open
 }
 
 func (r *live) save() error {
@@ -164,7 +166,7 @@ func (r *live) config(log *runlog.Log) (runner.Config, error) {
 	}
 	cfg := runner.Config{
 		Rules: rules, Approve: r.approve,
-		RunID: o.ID, Run: o.Run, Model: o.Model, ModelName: o.Name, Log: log, Emit: o.Emit, Stop: o.Stop, Now: r.h.cfg.Now,
+		RunID: o.ID, Run: o.Run, Model: o.Model, ModelName: o.Name, Log: log, Emit: r.emit, Stop: o.Stop, Now: r.h.cfg.Now,
 		Tools: func(s runner.Session) ([]tool.Tool, error) {
 			if ws, ok := s.(*workspace); ok {
 				return ws.tools(o.Model.Supports()), nil
@@ -177,6 +179,21 @@ func (r *live) config(log *runlog.Log) (runner.Config, error) {
 		cfg.OpenSession = r.open
 	}
 	return cfg, nil
+}
+
+// emit passes events on, and tells the session when a turn is over.
+func (r *live) emit(ev event.Event) {
+	if ev.Kind == event.KindTurnStarted && ev.Turn > 1 {
+		r.mu.Lock()
+		s := r.session
+		r.mu.Unlock()
+		if s != nil {
+			s.Turn()
+		}
+	}
+	if r.o.Emit != nil {
+		r.o.Emit(ev)
+	}
 }
 
 func (r *live) vars() spec.RunVars {
@@ -200,13 +217,14 @@ func (r *live) open(ctx context.Context, emit func(event.Data)) (runner.Session,
 	s, err := r.h.Open(ctx, r.o.Project, SandboxOptions{
 		ID: id, Sandbox: r.o.Run.Sandbox, Manifest: m, RunAs: agent.RunAs, Vars: r.vars(), Emit: emit, Keep: r.o.Keep,
 		Labels: map[string]string{"berth.run": r.o.ID}, Resume: resume, Fixed: fixed,
+		From: r.o.From, Run: r.o.ID,
 	})
 	if err != nil {
 		return nil, err
 	}
 	state := s.State()
 	r.mu.Lock()
-	r.record.State, r.record.Fixed = &state, s.Fixed()
+	r.record.State, r.record.Fixed, r.session = &state, s.Fixed(), s
 	r.mu.Unlock()
 	if err := r.save(); err != nil {
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx), run.Failed))

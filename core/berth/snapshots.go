@@ -3,10 +3,12 @@
 package berth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 
+	"github.com/berth-dev/berth/core/sandbox"
 	"github.com/berth-dev/berth/core/snapshot"
 	"github.com/berth-dev/berth/core/snapshot/objects"
 	"github.com/berth-dev/berth/core/spec"
@@ -42,7 +44,7 @@ func OpenSnapshotFolder(ctx context.Context, dir string, plain bool) (*snapshot.
 func snapshotFolder(p *spec.Project, policy *spec.SnapshotPolicy) (dir string, plain bool, err error) {
 	usual := filepath.Join(p.Dir, filepath.FromSlash(SnapshotDir))
 	switch {
-	case policy == nil || policy.Kind == "none":
+	case policy == nil || policy.Kind == "none" || (policy.Store != nil && policy.Store.Kind == "noop"):
 		return usual, false, nil
 	case policy.Kind == "local" && policy.Dir == "":
 		return usual, false, nil
@@ -73,4 +75,30 @@ func storeAvailable(s *spec.SnapshotStore) error {
 		return unavailable(s.Pos, "snapshot_store %q is encrypted", s.Label)
 	}
 	return nil
+}
+
+// sessionSnapshots says where a session saves its workspace, and what it starts from.
+func sessionSnapshots(ctx context.Context, p *spec.Project, o *SandboxOptions) (*sandbox.Snapshots, error) {
+	var policy *spec.SnapshotPolicy
+	if o.Sandbox != nil {
+		policy = o.Sandbox.Snapshot
+	}
+	if policy != nil && (policy.Kind == "none" || (policy.Store != nil && policy.Store.Kind == "noop")) {
+		policy = nil
+	}
+	if p == nil || (policy == nil && o.From == "") {
+		return nil, nil
+	}
+	repo, err := OpenSnapshots(ctx, p, o.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	s := &sandbox.Snapshots{Repo: repo, Policy: policy, From: o.From, Run: o.Run}
+	if policy != nil {
+		s.From = cmp.Or(o.From, policy.Restore, "latest")
+		if policy.Store != nil {
+			s.Keep = snapshot.Retention{Keep: policy.Store.Keep, MaxAge: policy.Store.MaxAge}
+		}
+	}
+	return s, nil
 }

@@ -76,6 +76,7 @@ project the sandbox is the default one. Ctrl-C goes to the command; a third one 
 	f.add(fs)
 	fs.StringVar(&f.Run, "run", "", "`NAME` of the run block or agent, where there are several")
 	fs.StringVar(&f.Sandbox, "sandbox", "", "`NAME` of a sandbox block or a driver to use instead")
+	fs.StringVar(&f.From, "from-snapshot", "", "start from this `SNAPSHOT`, a name or an id, instead of the manifest; latest and never are understood too")
 	fs.BoolVar(&f.Keep, "keep", false, "keep the sandbox, stopped")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "do not say what the sandbox enforces")
 	fs.BoolVarP(&tty, "tty", "t", false, "give the command a terminal also when standard output is none")
@@ -143,7 +144,7 @@ func (a *app) exec(ctx context.Context, f *runFlags, argv []string, quiet, wantT
 	opening := onInterrupt(func(int, os.Signal) { cancel(errors.New("interrupted")) })
 	s, err := h.Open(ctx, p, berth.SandboxOptions{
 		ID: runlog.NewID(time.Now()), Sandbox: r.Sandbox, Manifest: r.Manifest,
-		RunAs: runAs, Keep: f.Keep, Emit: emit, Labels: map[string]string{"berth.exec": "1"},
+		RunAs: runAs, Keep: f.Keep, From: f.From, Emit: emit, Labels: map[string]string{"berth.exec": "1"},
 	})
 	opening()
 	if err != nil {

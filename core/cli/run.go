@@ -37,6 +37,7 @@ type runFlags struct {
 	Path    string `json:"path"`
 	Input   string `json:"input"`
 	Keep    bool   `json:"keep,omitempty"`
+	From    string `json:"from,omitempty"` // snapshot
 	Vars    bool   `json:"vars,omitempty"` // there were variables on the command line
 
 	record string
@@ -75,6 +76,7 @@ it at once.`,
 	flags.StringVar(&f.Model, "model", "", "`MODEL` to use instead of the files' one")
 	flags.StringVar(&f.Sandbox, "sandbox", "", "`NAME` of a sandbox block or a driver to use instead")
 	flags.BoolVar(&f.Keep, "keep", false, "keep the sandbox, stopped, when the run is complete")
+	flags.StringVar(&f.From, "from-snapshot", "", "start from this `SNAPSHOT`, a name or an id, instead of the manifest; latest and never are understood too")
 	flags.StringVar(&f.Replay, "replay", "", "play a transcript `FILE` instead of asking a model")
 	flags.StringVar(&f.record, "record", "", "write the model's answers to a transcript `FILE`")
 	flags.BoolVar(&f.json, "json", false, "print events as JSON lines instead of the answer")
@@ -182,7 +184,7 @@ func (a *app) prepare(ctx context.Context, f *runFlags, prompt string) (*prepare
 	if err != nil {
 		return nil, err
 	}
-	p.options = berth.RunOptions{Project: l.Project, Run: r, Model: m, Name: name, Keep: f.Keep, Note: note}
+	p.options = berth.RunOptions{Project: l.Project, Run: r, Model: m, Name: name, Keep: f.Keep, From: f.From, Note: note}
 	return p, nil
 }
 

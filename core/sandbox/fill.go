@@ -23,7 +23,8 @@ const pipeBuffer = 256 << 10
 
 // fill writes the manifest into the workspace, as one stream. One without entries is written too: only then does the
 // driver know that the workspace is as it should be, and says so when it is found again.
-func (s *Session) fill(ctx context.Context, ws driver.Workspace) error {
+// With ephemeral, only such entries are written.
+func (s *Session) fill(ctx context.Context, ws driver.Workspace, ephemeral bool) error {
 	if len(s.contents.Members) > 0 {
 		s.cfg.Emit(event.SandboxProgress{
 			Phase: "filling", Total: uint64(s.contents.Bytes()),
@@ -40,7 +41,7 @@ func (s *Session) fill(ctx context.Context, ws driver.Workspace) error {
 	made := make(chan error, 1)
 	go func() {
 		b := bufio.NewWriterSize(w, pipeBuffer)
-		err := s.contents.Archive(ctx, b, manifest.ArchiveOptions{HostReferences: refs, Now: s.cfg.Now(), Owner: ws.Owner, Group: ws.Group})
+		err := s.contents.Archive(ctx, b, manifest.ArchiveOptions{HostReferences: refs, Now: s.cfg.Now(), Owner: ws.Owner, Group: ws.Group, EphemeralOnly: ephemeral})
 		if err == nil {
 			err = b.Flush()
 		}
@@ -65,17 +66,17 @@ func (s *Session) fill(ctx context.Context, ws driver.Workspace) error {
 }
 
 // own gives the root and the entries the owners that the manifest names. Not every driver's import knows the sandbox's
-// users, so it is done by name afterwards; few entries have an owner.
-func (s *Session) own(ctx context.Context) error {
+// users, so it is done by name afterwards; few entries have an owner. With ephemeral, only such entries are looked at.
+func (s *Session) own(ctx context.Context, ephemeral bool) error {
 	m := s.contents.Manifest
-	if m.OwnByRunAs && s.cfg.RunAs != "" {
+	if m.OwnByRunAs && s.cfg.RunAs != "" && !ephemeral {
 		if err := s.SetMeta(ctx, s.root, driver.MetaChange{Owner: &s.cfg.RunAs, Recursive: true}); err != nil {
 			return fmt.Errorf("give the workspace to user %q: %w", s.cfg.RunAs, err)
 		}
 	}
 	for i := range m.Entries {
 		e := &m.Entries[i]
-		if e.Owner == "" && e.Group == "" {
+		if (e.Owner == "" && e.Group == "") || (ephemeral && !e.Ephemeral) {
 			continue
 		}
 		change := driver.MetaChange{Recursive: e.Kind == spec.EntryLocalDir || e.Kind == spec.EntryGitRepo}
@@ -95,6 +96,7 @@ func (s *Session) own(ctx context.Context) error {
 // Close ends the session. What becomes of the sandbox is the policy's at_end; without one it is removed when the run is
 // complete, and kept stopped when the run can be taken up again.
 func (s *Session) Close(ctx context.Context, status run.Status) error {
+	saveErr := s.saveLast(ctx)
 	ctx, cancel := limit(ctx, s.cfg.Spec.Timeouts.Stop, DefaultStopTimeout, "end the sandbox")
 	defer cancel()
 	s.unexpose()
@@ -106,6 +108,9 @@ func (s *Session) Close(ctx context.Context, status run.Status) error {
 		atEnd = "stop"
 	case atEnd == "":
 		atEnd = "destroy"
+	}
+	if saveErr != nil && atEnd == "destroy" {
+		atEnd = "stop" // what could not be saved is not thrown away
 	}
 	outcome, err := "kept", error(nil)
 	switch atEnd {
@@ -129,8 +134,8 @@ func (s *Session) Close(ctx context.Context, status run.Status) error {
 		s.cfg.Released()
 	}
 	if err != nil {
-		return fmt.Errorf("end the sandbox: %w", err)
+		return errors.Join(saveErr, fmt.Errorf("end the sandbox: %w", err))
 	}
 	s.cfg.Emit(event.SandboxEnded{SandboxID: s.cfg.ID, Outcome: outcome})
-	return nil
+	return saveErr
 }

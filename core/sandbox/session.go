@@ -46,6 +46,8 @@ type Config struct {
 	Resume *driver.State
 	// Fixed is what that sandbox was made with, from [Session.Fixed]; nil = not known.
 	Fixed *Fixed
+	// Snapshots saves the workspace and fills a new one from what was saved; nil = neither.
+	Snapshots *Snapshots
 	// Released is called when the session has ended; nil = not wanted.
 	Released func()
 	// Keep leaves the sandbox stopped at the end, whatever the policy says.
@@ -64,6 +66,7 @@ type Session struct {
 	info     driver.Info
 	contents *manifest.Contents
 	fixed    *Fixed
+	saver    *saver // nil = the workspace is not saved
 	ports    []event.Port
 	forwards []*portforward.Forward
 }
@@ -103,6 +106,13 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 	if err != nil {
 		return nil, err
 	}
+	saved, err := cfg.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if saved != nil {
+		req.Workspace.Template = "" // what it holds at first is not the manifest's
+	}
 	var salt []byte
 	if cfg.Fixed != nil {
 		salt = cfg.Fixed.Salt
@@ -118,7 +128,7 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 	}
 	sb, err := makeOrFind(ctx, cfg, req)
 	if err != nil {
-		return nil, err
+		return nil, cfg.lost(ctx, err)
 	}
 	defer func() {
 		if err != nil && cfg.Resume == nil {
@@ -132,14 +142,18 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 		return nil, err
 	}
 	switch {
-	case sb.WorkspacePreserved():
-	case cfg.Resume != nil:
-		return nil, errs.New(errs.SandboxGone, "sandbox %s is there, but its workspace is empty", cfg.ID)
-	default:
-		if err := s.fill(ctx, req.Workspace); err != nil {
+	case saved != nil:
+		if err := s.restore(ctx, saved, req.Workspace); err != nil {
 			return nil, err
 		}
-		if err := s.own(ctx); err != nil {
+	case sb.WorkspacePreserved():
+	case cfg.Resume != nil:
+		return nil, cfg.lost(ctx, errs.New(errs.SandboxGone, "sandbox %s is there, but its workspace is empty", cfg.ID))
+	default:
+		if err := s.fill(ctx, req.Workspace, false); err != nil {
+			return nil, err
+		}
+		if err := s.own(ctx, false); err != nil {
 			return nil, err
 		}
 	}
@@ -153,6 +167,7 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 		s.unexpose()
 		return nil, err
 	}
+	s.keepSaved()
 	cfg.Emit(event.SandboxReady{
 		SandboxID: cfg.ID, Driver: cfg.DriverName, Root: s.root, Isolation: s.info.Isolation,
 		Reattached: cfg.Resume != nil, Ports: s.ports,

@@ -337,12 +337,12 @@ func (d *delta) patterns() []string {
 		for i := range p {
 			if p[i] == '/' && !have[p[:i]] {
 				have[p[:i]] = true
-				out = append(out, "!/"+escape(p[:i])+"/")
+				out = append(out, "!"+Pattern(p[:i])+"/")
 			}
 		}
 		if !have[p] {
 			have[p] = true
-			out = append(out, "!/"+escape(p))
+			out = append(out, "!"+Pattern(p))
 		}
 		if len(out) > maxPatterns {
 			break
@@ -350,6 +350,9 @@ func (d *delta) patterns() []string {
 	}
 	return out
 }
+
+// Pattern leaves out the path and what is below it.
+func Pattern(path string) string { return "/" + escape(path) }
 
 // escape makes a pattern that matches only the path; a byte that no request can carry becomes one that matches any.
 func escape(path string) string {

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/snapshot"
+	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+)
+
+// DefaultSnapshotBefore is how long before a sandbox's deadline its workspace is saved when the configuration says nothing.
+const DefaultSnapshotBefore = 2 * time.Minute
+
+// Snapshots says where workspaces are saved, and what a new one starts from.
+type Snapshots struct {
+	Repo   *snapshot.Repo
+	Policy *spec.SnapshotPolicy // when to save; nil = only when it is asked for
+	Keep   snapshot.Retention
+	// From is what a new workspace starts from: "latest", a name or an id; empty or "never" = the manifest. With latest and
+	// no snapshot yet, it is the manifest too.
+	From string
+	Run  string // kept with each snapshot
+}
+
+// series names the snapshots of one workspace over time.
+func (c *Config) series() string { return cmp.Or(c.Spec.Label, c.DriverName) }
+
+// start finds the snapshot that a new workspace starts from; nil = none.
+func (c *Config) start(ctx context.Context) (*snapshot.Record, error) {
+	s := c.Snapshots
+	if s == nil || c.Resume != nil || s.From == "" || s.From == "never" {
+		return nil, nil
+	}
+	if s.From == "latest" {
+		return s.Repo.Latest(ctx, c.series())
+	}
+	return s.Repo.Find(ctx, s.From)
+}
+
+// lost adds to an error that a sandbox cannot be found again what of it was saved.
+func (c *Config) lost(ctx context.Context, err error) error {
+	if c.Snapshots == nil || c.Resume == nil || !errors.Is(err, errs.SandboxGone) {
+		return err
+	}
+	recs, lerr := c.Snapshots.Repo.List(ctx)
+	if lerr != nil && len(recs) == 0 {
+		return errors.Join(err, lerr)
+	}
+	for _, rec := range recs {
+		if rec.Session != c.ID {
+			continue
+		}
+		e := &errs.Error{Code: errs.SandboxGone, Err: err, Message: fmt.Sprintf("the sandbox is gone; its workspace was saved as snapshot %s at %s",
+			snapshot.Short(rec.ID), rec.Created.Local().Format(time.DateTime))}
+		e.Hint = fmt.Sprintf("berth run --from-snapshot %s starts a new run from it", snapshot.Short(rec.ID))
+		return e.With("snapshot", rec.ID)
+	}
+	return err
+}
+
+// restore fills the workspace from a snapshot, and with what of the manifest is ephemeral.
+func (s *Session) restore(ctx context.Context, rec *snapshot.Record, ws driver.Workspace) error {
+	s.cfg.Emit(event.SandboxProgress{
+		Phase: "restoring", Total: uint64(rec.Bytes),
+		Message: fmt.Sprintf("snapshot %s of %s", snapshot.Short(rec.ID), rec.Created.Local().Format(time.DateTime)),
+	})
+	limits := s.cfg.Spec.Archive
+	res, err := s.cfg.Snapshots.Repo.Restore(ctx, rec, s, snapshot.RestoreOptions{
+		Path: s.root, Limits: driver.TreeLimits{MaxExtractedBytes: limits.MaxExtractedBytes, MaxMembers: limits.MaxMembers},
+	})
+	if err != nil {
+		return err
+	}
+	for _, skipped := range res.Skipped {
+		s.cfg.Emit(event.Warning{Message: fmt.Sprintf("%s of snapshot %s was not restored: %s", skipped.Path, snapshot.Short(rec.ID), skipped.Reason)})
+	}
+	if rec.Manifest != "" && rec.Manifest != s.contents.Digest() {
+		s.cfg.Emit(event.Warning{
+			Message: fmt.Sprintf("the manifest, or a file that it copies, is not what it was when snapshot %s began; the workspace stays as it was saved, but for ephemeral entries", snapshot.Short(rec.ID)),
+			Hint:    `restore = "never" in the snapshot block starts from the manifest`,
+		})
+	}
+	for i := range s.contents.Manifest.Entries {
+		if s.contents.Manifest.Entries[i].Ephemeral {
+			if err := s.fill(ctx, ws, true); err != nil {
+				return err
+			}
+			return s.own(ctx, true)
+		}
+	}
+	return nil
+}
+
+// Save saves the workspace as it is now.
+func (s *Session) Save(ctx context.Context) (*snapshot.Record, error) {
+	cfg := s.cfg.Snapshots
+	if cfg == nil {
+		return nil, errs.New(errs.Unsupported, "the session has no place to save its workspace to")
+	}
+	o := snapshot.TakeOptions{
+		Path: s.root, Versions: has(s.cfg.Driver, driver.FilesNative) && has(s.cfg.Driver, driver.TreeNative), Series: s.cfg.series(),
+		Session: s.cfg.ID, Run: cfg.Run, Driver: s.cfg.DriverName, Manifest: s.contents.Digest(),
+	}
+	if p := cfg.Policy; p != nil {
+		o.Exclude = append(o.Exclude, p.Exclude...)
+		if p.Native == "always" {
+			native, ok := s.Sandbox.(driver.NativeSnapshotter)
+			if !ok {
+				return nil, errs.New(errs.Unsupported, "driver %q has no snapshots of its own (native = \"always\")", s.cfg.DriverName)
+			}
+			n, err := native.Snapshot(ctx, "", false, map[string]string{"berth.session": s.cfg.ID})
+			if err != nil {
+				return nil, fmt.Errorf("driver %q: take its own snapshot: %w", s.cfg.DriverName, err)
+			}
+			o.Native = &snapshot.Native{Driver: s.cfg.DriverName, ID: n.ID}
+		}
+	}
+	// Last, so that no other pattern takes it back.
+	for i := range s.contents.Manifest.Entries {
+		if e := &s.contents.Manifest.Entries[i]; e.Ephemeral || e.Kind == spec.EntryMount {
+			o.Exclude = append(o.Exclude, snapshot.Pattern(e.Path))
+		}
+	}
+	rec, x, err := cfg.Repo.Take(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
+	message := fmt.Sprintf("as snapshot %s: %d entries", snapshot.Short(rec.ID), rec.Entries)
+	if n := len(x.Left); n > 0 {
+		message += fmt.Sprintf("; %d were left out, see berth snapshot show %s", n, snapshot.Short(rec.ID))
+	}
+	s.cfg.Emit(event.SandboxProgress{Phase: "saved", Message: message})
+	if _, err := cfg.Repo.Prune(ctx, rec.Series, cfg.Keep); err != nil {
+		return rec, fmt.Errorf("remove old snapshots: %w", err)
+	}
+	return rec, nil
+}
+
+// saver saves a workspace while it is worked in.
+type saver struct {
+	kick chan struct{}
+	stop context.CancelCauseFunc
+	done sync.WaitGroup
+	last sync.Once
+}
+
+// persist is when the policy wants the workspace saved; empty = never.
+func (s *Session) persist() string {
+	cfg := s.cfg.Snapshots
+	if cfg == nil || cfg.Policy == nil || cfg.Policy.Kind == "none" || cfg.Policy.Persist == "never" || cfg.Policy.Persist == "manual" {
+		return ""
+	}
+	return cmp.Or(cfg.Policy.Persist, "on_stop")
+}
+
+var errEnding = errors.New("the session ends")
+
+// keepSaved saves the workspace as the policy says, until [Session.saveLast].
+func (s *Session) keepSaved() {
+	when := s.persist()
+	if when == "" {
+		return
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	v := &saver{kick: make(chan struct{}, 1), stop: stop}
+	s.saver = v
+	var tick <-chan time.Time
+	release := func() {}
+	if when == "interval" && s.cfg.Snapshots.Policy.Interval > 0 {
+		t := time.NewTicker(s.cfg.Snapshots.Policy.Interval)
+		tick, release = t.C, t.Stop
+	}
+	var last <-chan time.Time
+	if d := s.info.Deadline; !d.IsZero() {
+		last = time.After(d.Sub(s.cfg.Now()) - cmp.Or(s.cfg.Spec.Lifetime.SnapshotBefore, DefaultSnapshotBefore))
+	}
+	v.done.Go(func() {
+		defer release()
+		for {
+			select {
+			case <-tick:
+			case <-last:
+				s.cfg.Emit(event.Warning{Message: fmt.Sprintf("the sandbox ends at %s; its workspace is being saved", s.info.Deadline.Local().Format(time.DateTime))})
+			case <-v.kick:
+			case <-ctx.Done():
+				return
+			}
+			if _, err := s.Save(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.Emit(event.Warning{Message: err.Error()})
+			}
+		}
+	})
+}
+
+// Turn tells that a turn is over: where the policy wants it, the workspace is saved while the model thinks about the next.
+func (s *Session) Turn() {
+	if s.saver == nil || s.persist() != "every_turn" {
+		return
+	}
+	select {
+	case s.saver.kick <- struct{}{}:
+	default: // it is going to be saved already
+	}
+}
+
+// saveLast saves the workspace at the end.
+func (s *Session) saveLast(ctx context.Context) (err error) {
+	if s.saver == nil {
+		return nil
+	}
+	s.saver.last.Do(func() {
+		s.saver.stop(errEnding)
+		s.saver.done.Wait()
+		if _, serr := s.Save(ctx); serr != nil {
+			err = fmt.Errorf("%w; the sandbox is kept", serr)
+		}
+	})
+	return err
+}
