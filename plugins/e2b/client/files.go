@@ -198,3 +198,10 @@ func (s *Sandbox) Usage(ctx context.Context) (Usage, error) {
 	_, err := s.files.Do(ctx, &vendorhttp.Request{Op: "usage", Path: "/metrics", Header: s.headers("")}, &u)
 	return u, err
 }
+
+// Environment is what every process begins with: the template's variables, and those of the create.
+func (s *Sandbox) Environment(ctx context.Context) (map[string]string, error) {
+	var env map[string]string
+	_, err := s.files.Do(ctx, &vendorhttp.Request{Op: "environment", Path: "/envs", Header: s.headers("")}, &env)
+	return env, err
+}

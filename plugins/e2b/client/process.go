@@ -208,13 +208,15 @@ func (p *Process) CloseStdin(ctx context.Context) error {
 
 // Input opens a stream to standard input, or with terminal to the terminal, for one writer. The daemon logs what comes in
 // single calls, and does not log what comes in such a stream. Closing it leaves standard input open.
-func (p *Process) Input(ctx context.Context, terminal bool) (io.WriteCloser, error) {
+func (p *Process) Input(ctx context.Context, terminal bool) (*Input, error) {
 	inner, cancel := context.WithCancelCause(ctx)
+	answered := make(chan struct{})
+	inner = context.WithValue(inner, answeredKey{}, sync.OnceFunc(func() { close(answered) }))
 	st := p.s.streamInput.CallClientStream(inner)
 	for k, v := range p.s.headers(p.user) {
 		st.RequestHeader()[k] = v
 	}
-	in := &input{p: p, st: st, ctx: inner, cancel: cancel, terminal: terminal}
+	in := &Input{p: p, st: st, ctx: inner, cancel: cancel, terminal: terminal, answered: answered}
 	err := st.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start_{
 		Start: &process.StreamInputRequest_Start{Process: selector(p.pid)},
 	}})
@@ -224,13 +226,17 @@ func (p *Process) Input(ctx context.Context, terminal bool) (io.WriteCloser, err
 	return in, nil
 }
 
-// input is a stream to a process.
-type input struct {
+// answeredKey is the key of a function in a request's context that is told of its answer.
+type answeredKey struct{}
+
+// Input is a stream to a process's standard input, or terminal.
+type Input struct {
 	p        *Process
 	st       *connect.ClientStreamForClient[process.StreamInputRequest, process.StreamInputResponse]
 	ctx      context.Context //nolint:containedctx // the stream's
 	cancel   context.CancelCauseFunc
 	terminal bool
+	answered <-chan struct{}
 	once     sync.Once
 	end      error
 }
@@ -238,8 +244,11 @@ type input struct {
 // inputChunk is the most that one message carries.
 const inputChunk = 256 << 10
 
+// Done is closed when nothing is taken any more: it was refused, broke, or was closed. Write then says why.
+func (in *Input) Done() <-chan struct{} { return in.answered }
+
 // Write implements io.Writer. It waits while the process does not read.
-func (in *input) Write(b []byte) (int, error) {
+func (in *Input) Write(b []byte) (int, error) {
 	n := 0
 	for len(b) > 0 {
 		part := b[:min(len(b), inputChunk)]
@@ -258,7 +267,7 @@ func (in *input) Write(b []byte) (int, error) {
 }
 
 // failed gives what the daemon said about it.
-func (in *input) failed(err error) error {
+func (in *Input) failed(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = in.finish()
 	}
@@ -267,7 +276,7 @@ func (in *input) failed(err error) error {
 	return err
 }
 
-func (in *input) finish() error {
+func (in *Input) finish() error {
 	in.once.Do(func() { _, in.end = in.st.CloseAndReceive() })
 	if in.end == nil {
 		return io.ErrClosedPipe
@@ -276,7 +285,7 @@ func (in *input) finish() error {
 }
 
 // Close implements io.Closer: it waits until the daemon has taken everything, or ctx ends.
-func (in *input) Close() error {
+func (in *Input) Close() error {
 	err := in.finish()
 	in.cancel(errClosed)
 	if errors.Is(err, io.ErrClosedPipe) {

@@ -33,6 +33,7 @@ const keepalive = "50"
 // Sandbox reaches what is inside of one sandbox. It may be used from several goroutines.
 type Sandbox struct {
 	c      *Client
+	info   Info // as it was opened
 	id     string
 	domain string
 	base   string
@@ -62,7 +63,7 @@ func (c *Client) Open(info *Info) (*Sandbox, error) {
 	if info.SandboxID == "" {
 		return nil, errs.New(errs.VendorFailed, "the vendor named no sandbox").WithHint("look at the API's address")
 	}
-	s := &Sandbox{c: c, id: info.SandboxID, domain: info.Domain, token: info.EnvdAccessToken, traffic: info.TrafficAccessToken}
+	s := &Sandbox{c: c, info: *info, id: info.SandboxID, domain: info.Domain, token: info.EnvdAccessToken, traffic: info.TrafficAccessToken}
 	if s.domain == "" {
 		s.domain = c.opts.Domain
 	}
@@ -109,6 +110,9 @@ func call[Req, Res any](s *Sandbox, method string) *connect.Client[Req, Res] {
 
 // ID is the sandbox's.
 func (s *Sandbox) ID() string { return s.id }
+
+// Info is what the sandbox was opened with: after Create without times, state and metadata.
+func (s *Sandbox) Info() Info { return s.info }
 
 // Renew takes the tokens of a later answer: they may change whenever a sandbox is resumed.
 func (s *Sandbox) Renew(info *Info) {
@@ -196,6 +200,9 @@ func (t *inside) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Set("User-Agent", t.s.c.opts.UserAgent)
 	r.Header.Set("Keepalive-Ping-Interval", keepalive)
 	resp, err := t.next.RoundTrip(r)
+	if answered, ok := r.Context().Value(answeredKey{}).(func()); ok {
+		answered()
+	}
 	if err != nil || resp.StatusCode == http.StatusOK {
 		return resp, err
 	}

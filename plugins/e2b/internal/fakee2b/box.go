@@ -180,6 +180,15 @@ func (b *box) expire() {
 	b.kill()
 }
 
+// disconnect breaks every connection.
+func (b *box) disconnect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sever != nil { // it began
+		b.sever()
+	}
+}
+
 func (b *box) set(state string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,7 +209,7 @@ func (b *box) pause(memory bool) error {
 		return fmt.Errorf("Error pausing sandbox - sandbox '%s' is already paused", b.id) //nolint:staticcheck // the vendor's words
 	}
 	b.set("pausing")
-	b.sever()
+	b.disconnect()
 	if memory {
 		b.signalAll(syscall.SIGSTOP)
 	} else {
@@ -238,20 +247,22 @@ func (b *box) resume(ttl time.Duration) (resumed bool, err error) {
 		b.mu.Unlock()
 		b.signalAll(syscall.SIGCONT)
 	}
+	err = b.renew()
 	b.set("running")
 	b.setEnd(ttl, false)
-	return true, b.renew()
+	return true, err
 }
 
 // rotate changes the daemon's token, as a resume does.
 func (b *box) rotate() error {
 	b.change.Lock()
 	defer b.change.Unlock()
-	b.sever()
+	err := b.renew()
 	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sever()
 	b.cut, b.sever = context.WithCancel(context.Background())
-	b.mu.Unlock()
-	return b.renew()
+	return err
 }
 
 // renew gives the daemon a new token.
@@ -288,7 +299,7 @@ func (b *box) kill() {
 	}
 	b.set("gone")
 	b.f.forget(b)
-	b.sever()
+	b.disconnect()
 	b.endProcesses()
 	b.mu.Lock()
 	if b.timer != nil {

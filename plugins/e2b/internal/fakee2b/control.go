@@ -84,6 +84,8 @@ type request struct {
 	Metadata            map[string]string `json:"metadata"`
 	EnvVars             map[string]string `json:"envVars"`
 	VolumeMounts        []any             `json:"volumeMounts"`
+
+	body []byte // as it came
 }
 
 type networkRules struct {
@@ -139,8 +141,13 @@ func ttlWrong(w http.ResponseWriter, s int) bool {
 }
 
 func (f *Fake) create(w http.ResponseWriter, r *http.Request) {
-	var req request
-	if !decode(w, r, &req) {
+	var raw json.RawMessage
+	if !decode(w, r, &raw) {
+		return
+	}
+	req := request{body: raw}
+	if err := json.Unmarshal(raw, &req); err != nil {
+		refuse(w, http.StatusBadRequest, "", "Error when parsing request: "+err.Error())
 		return
 	}
 	timeout := 15

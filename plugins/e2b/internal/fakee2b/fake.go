@@ -110,6 +110,15 @@ func (f *Fake) Rotate(id string) error {
 	return b.rotate()
 }
 
+// Asked is the body of the request that a sandbox was made with.
+func (f *Fake) Asked(id string) string {
+	b := f.find(id)
+	if b == nil {
+		return ""
+	}
+	return string(b.req.body)
+}
+
 func (f *Fake) find(id string) *box {
 	f.mu.Lock()
 	defer f.mu.Unlock()
