@@ -24,6 +24,6 @@ func TestLiveConformance(t *testing.T) {
 	conformance.Run(t, conformance.Options{
 		Binary: "/proc/self/exe", Env: []string{asDriver + "=1"}, Repeat: 3, Parallel: 2, Faults: true, ProcessConfig: values(t, process),
 		SandboxConfig: values(t, map[string]any{"user": "root", "auto_stop": 300, "auto_delete": "1h"}), Secrets: []string{key},
-		Skip: map[string]string{"leaks/memory-and-files": "it makes 120 sandboxes"},
+		Lives: 5,
 	})
 }
