@@ -38,6 +38,7 @@ type Config struct {
 	DefaultDriver string
 	DefaultModel  string           // where neither agent nor run names one; empty = the model package's
 	Now           func() time.Time // nil = time.Now
+	Confined      string           // see [sandbox.Config]
 }
 
 // Harness performs runs. It may be used from several goroutines.
@@ -85,7 +86,7 @@ func (h *Harness) Open(ctx context.Context, p *spec.Project, o SandboxOptions) (
 	s, err := sandbox.Open(ctx, sandbox.Config{
 		ID: o.ID, Driver: handle, DriverName: name, Spec: o.Sandbox, Manifest: o.Manifest, RunAs: o.RunAs, Vars: o.Vars,
 		Labels: o.Labels, CacheDir: h.cfg.CacheDir, Emit: o.Emit, Now: h.cfg.Now, Keep: o.Keep, Resume: o.Resume, Fixed: o.Fixed, Snapshots: snapshots,
-		Released: func() { over(); handle.Release() },
+		Confined: h.cfg.Confined, Released: func() { over(); handle.Release() },
 	})
 	if err != nil {
 		over()

@@ -286,8 +286,13 @@ func (a *app) harness(projectPath string) (*berth.Harness, error) {
 	if err != nil {
 		return nil, err
 	}
+	confined := ""
+	if !a.host.Policy.AllowHostCommands {
+		confined = said(a.host, "allow_host_commands")
+	}
 	return berth.New(berth.Config{
-		Plugins: m, Watch: &a.watch, CacheDir: cache, RunsDir: a.host.StateStore.Path,
+		Confined: confined,
+		Plugins:  m, Watch: &a.watch, CacheDir: cache, RunsDir: a.host.StateStore.Path,
 		DefaultDriver: a.host.Defaults.SandboxDriver, DefaultModel: a.host.Defaults.Model,
 	}), nil
 }

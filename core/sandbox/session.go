@@ -52,6 +52,8 @@ type Config struct {
 	Released func()
 	// Keep leaves the sandbox stopped at the end, whatever the policy says.
 	Keep bool
+	// Confined names the policy that wants commands to be kept from the host's files; empty = there is none.
+	Confined string
 }
 
 // Session is a live sandbox with its workspace.
@@ -138,6 +140,15 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 		}
 	}()
 	s := &Session{Sandbox: sb, cfg: cfg, root: cfg.Manifest.Root, contents: contents, fixed: made}
+	var told bool
+	if s.info, told = sb.Opened(); !told {
+		if s.info, err = sb.Inspect(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.confined(); err != nil {
+		return nil, err
+	}
 	if err := s.bind(); err != nil {
 		return nil, err
 	}
@@ -157,12 +168,6 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 			return nil, err
 		}
 	}
-	var told bool
-	if s.info, told = sb.Opened(); !told {
-		if s.info, err = sb.Inspect(ctx); err != nil {
-			return nil, err
-		}
-	}
 	if err := s.expose(ctx); err != nil {
 		s.unexpose()
 		return nil, err
@@ -173,6 +178,21 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 		Reattached: cfg.Resume != nil, Ports: s.ports,
 	})
 	return s, nil
+}
+
+// confined refuses a sandbox that is none, where the host's policy wants one: nothing has run in it yet.
+func (s *Session) confined() error {
+	if s.cfg.Confined == "" {
+		return nil
+	}
+	for _, i := range s.info.Isolation {
+		if i.Axis == "filesystem" && i.Strength == 0 {
+			return errs.New(errs.PermissionDenied, "the host's policy does not let a project run programs on this machine, and driver %q would do so: files are %s (%s)",
+				s.cfg.DriverName, i.Statement, i.Gap).
+				WithHint("configure the sandbox to confine its commands, use another driver, or change %s", s.cfg.Confined)
+		}
+	}
+	return nil
 }
 
 func makeOrFind(ctx context.Context, cfg Config, req *driver.CreateRequest) (*plugin.Sandbox, error) {
