@@ -125,7 +125,7 @@ func (s *sandbox) end() error {
 	if s.group != nil {
 		all = append(all, s.group.Kill())
 	}
-	all = append(all, s.x.Record.Guest.Kill())
+	all = append(all, s.x.EndGuest())
 	if s.group != nil {
 		all = append(all, s.group.Remove())
 		s.group = nil

@@ -5,6 +5,7 @@ package fsys
 import (
 	"context"
 	"io"
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -199,4 +200,13 @@ func copyTree(ctx context.Context, src *beneath.Loc, dir int) (unsaved *driver.S
 		err = e
 	}
 	return unsaved, err
+}
+
+// OpenHostFile opens a file that a host reference names (driver.PAXSource). No component of the path may be a link.
+func OpenHostFile(path string) (*os.File, error) {
+	fd, err := beneath.OpenHostFile(path)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }

@@ -10,12 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/guest/fsys"
 )
 
 // Expand puts the content of host files into an archive that only names them, for a guest that cannot see them.
@@ -49,14 +50,17 @@ func Expand(ctx context.Context, w io.Writer, r io.Reader) error {
 }
 
 func expandOne(out *tar.Writer, h *tar.Header, source, id string) error {
-	f, err := os.OpenFile(source, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if h.Size != 0 || !strings.HasPrefix(source, "/") {
+		return errs.New(errs.ArchiveInvalid, "the member %q names the host file %q and has to have no content and an absolute path", h.Name, source)
+	}
+	f, err := fsys.OpenHostFile(source)
 	if err != nil {
-		return errs.Wrap(errs.FileNotFound, "files.import", err)
+		return errs.Wrap(errs.VersionMismatch, "files.import", err)
 	}
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return errs.Wrap(errs.FileNotFound, "files.import", err)
+		return errs.Wrap(errs.VersionMismatch, "files.import", err)
 	}
 	seen := fmt.Sprintf("%d:%d:%d:%d", st.Dev, st.Ino, st.Size, st.Mtim.Nano())
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || seen != id {
