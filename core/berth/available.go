@@ -104,18 +104,12 @@ func sandboxAvailable(s *spec.Sandbox) error {
 	if s == nil {
 		return nil
 	}
-	p, life := s.Session, s.Lifetime
+	p := s.Session
 	switch {
 	case s.Snapshot != nil && s.Snapshot.Kind == "store" && (s.Snapshot.Store == nil || s.Snapshot.Store.Kind != "noop") && storeAvailable(s.Snapshot.Store) != nil:
 		return storeAvailable(s.Snapshot.Store)
-	case p.Source != "" && p.Source != "create":
-		return unavailable(p.Pos, "sandbox %q has the session source %q", s.Label, p.Source)
-	case p.StateFile != "" || p.Key.Literal != "" || p.Key.Expr != nil:
-		return unavailable(p.Pos, "sandbox %q keeps its session for other runs", s.Label)
-	case p.OnGone != "" && p.OnGone != "fail":
-		return unavailable(p.Pos, "sandbox %q is replaced when it is gone (on_gone = %q)", s.Label, p.OnGone)
-	case life.Idle != 0 || (life.Extend != nil && *life.Extend):
-		return unavailable(s.Pos, "sandbox %q has a lifetime that is watched over", s.Label)
+	case p.OnGone == "restore_snapshot":
+		return unavailable(p.Pos, "sandbox %q is restored from a snapshot when it is gone", s.Label)
 	}
 	return nil
 }

@@ -52,11 +52,8 @@ func TestUnavailable(t *testing.T) {
 		"mount \"data\"": func(r *spec.Run) {
 			r.Manifest.Entries = append(r.Manifest.Entries, spec.Entry{Kind: spec.EntryMount, Path: "data", Mount: &spec.MountEntry{Kind: "s3"}, Pos: at})
 		},
-		"keeps its session": func(r *spec.Run) { r.Sandbox.Session = spec.SessionPolicy{StateFile: "/x", Pos: at} },
-		"on_gone":           func(r *spec.Run) { r.Sandbox.Session = spec.SessionPolicy{OnGone: "create", Pos: at} },
-		"lifetime":          func(r *spec.Run) { r.Sandbox.Lifetime.Idle = 1 },
-		"has a trace":       func(r *spec.Run) { r.Trace = &spec.Trace{ID: "x"} },
-		"source \"attach\"": func(r *spec.Run) { r.Sandbox.Session = spec.SessionPolicy{Source: "attach", Pos: at} },
+		"restored from a snapshot": func(r *spec.Run) { r.Sandbox.Session = spec.SessionPolicy{OnGone: "restore_snapshot", Pos: at} },
+		"has a trace":              func(r *spec.Run) { r.Trace = &spec.Trace{ID: "x"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, r := worker()

@@ -15,13 +15,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/runlog"
-	"github.com/berth-dev/berth/core/sandbox"
 	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/core/state"
 	"github.com/berth-dev/berth/internal/version"
-	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )
 
@@ -34,6 +32,9 @@ type Config struct {
 	Watch    *Watch          // what Plugins tells; nil = sessions are not told
 	CacheDir string          // for repositories; required
 	RunsDir  string          // of run logs; required
+	// Store gives the state store; it is asked when a sandbox is wanted, and closed by the caller. Required.
+	Store   func(context.Context) (state.Store, error)
+	KeyFile string // of the key that seals session states, made when there is none; required
 	// DefaultDriver is used where a project names no driver; empty = [DefaultDriver].
 	DefaultDriver string
 	DefaultModel  string           // where neither agent nor run names one; empty = the model package's
@@ -53,48 +54,6 @@ func New(cfg Config) *Harness {
 		cfg.Now = time.Now
 	}
 	return &Harness{cfg: cfg}
-}
-
-// SandboxOptions say which sandbox of a project is wanted.
-type SandboxOptions struct {
-	ID       string
-	Sandbox  *spec.Sandbox // nil = the default driver
-	Manifest *spec.Manifest
-	RunAs    string
-	Vars     spec.RunVars
-	Labels   map[string]string
-	Keep     bool
-	Resume   *driver.State
-	Fixed    *sandbox.Fixed // of the sandbox to resume
-	Emit     func(event.Data)
-	From     string // snapshot to start from instead of what the sandbox block says; empty = what it says
-	Run      string // kept with snapshots
-}
-
-// Open opens a session. Closing it gives the driver back too.
-func (h *Harness) Open(ctx context.Context, p *spec.Project, o SandboxOptions) (*sandbox.Session, error) {
-	snapshots, err := sessionSnapshots(ctx, p, &o)
-	if err != nil {
-		return nil, err
-	}
-	name := h.DriverOf(o.Sandbox)
-	handle, err := h.cfg.Plugins.Acquire(ctx, h.request(p, name))
-	if err != nil {
-		return nil, err
-	}
-	opened, over := h.cfg.Watch.begin(o.ID, handle.Status().Driver, o.Emit)
-	s, err := sandbox.Open(ctx, sandbox.Config{
-		ID: o.ID, Driver: handle, DriverName: name, Spec: o.Sandbox, Manifest: o.Manifest, RunAs: o.RunAs, Vars: o.Vars,
-		Labels: o.Labels, CacheDir: h.cfg.CacheDir, Emit: o.Emit, Now: h.cfg.Now, Keep: o.Keep, Resume: o.Resume, Fixed: o.Fixed, Snapshots: snapshots,
-		Confined: h.cfg.Confined, Released: func() { over(); handle.Release() },
-	})
-	if err != nil {
-		over()
-		handle.Release()
-		return nil, err
-	}
-	opened(s)
-	return s, nil
 }
 
 // DriverOf is the name of a sandbox's driver.
@@ -120,9 +79,6 @@ func (h *Harness) request(p *spec.Project, label string) plugin.Request {
 	req.Requirement = p.RequiredDrivers[req.Name]
 	return req
 }
-
-// sessionFile is what a run needs to find its sandbox again.
-const sessionFile = "session.json"
 
 // runDir is the directory of a run.
 func (h *Harness) runDir(id string) (string, error) {

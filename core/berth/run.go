@@ -16,10 +16,9 @@ import (
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/runner"
-	"github.com/berth-dev/berth/core/sandbox"
+	"github.com/berth-dev/berth/core/session"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/tool"
-	"github.com/berth-dev/berth/sdk/driver"
 )
 
 // RunOptions say what to run.
@@ -31,8 +30,13 @@ type RunOptions struct {
 	Name    string // of the model
 	Keep    bool   // leave the sandbox stopped at the end
 	From    string // snapshot that a new run's workspace starts from; empty = as the sandbox block says
-	Emit    func(event.Event)
-	Stop    <-chan struct{}
+	// Session is one that the caller has open; the run works in it and never closes it. nil = the sandbox's own policy.
+	Session *session.Session
+	// Use names a session that is remembered, by its id, the beginning of it, or its key. The run works in it and puts it
+	// back as it was. Empty = the sandbox's own policy.
+	Use  string
+	Emit func(event.Event)
+	Stop <-chan struct{}
 	// Approve asks a person who is here about a call, until the context ends; nil = nobody is. When nobody has decided
 	// within the time that the files give, the run pauses.
 	Approve func(context.Context, runner.Approval) (runner.Decision, error)
@@ -109,18 +113,18 @@ func (h *Harness) Note(id string) (json.RawMessage, error) {
 	return r.Note, err
 }
 
-// record is kept beside a run's log. It is written before the sandbox is made, so that no sandbox is without one.
+// runFile is what a run remembers beside its log.
+const runFile = "run.json"
+
+// record is what it holds.
 type record struct {
-	SandboxID string          `json:"sandbox_id,omitempty"`
-	Driver    string          `json:"driver,omitempty"`
-	State     *driver.State   `json:"state,omitempty"`
-	Fixed     *sandbox.Fixed  `json:"fixed,omitempty"`
-	Note      json.RawMessage `json:"note,omitempty"`
+	Session string          `json:"session,omitempty"` // of the state store
+	Note    json.RawMessage `json:"note,omitempty"`
 }
 
 func readRecord(dir string) (record, error) {
 	var r record
-	b, err := os.ReadFile(filepath.Join(dir, sessionFile))
+	b, err := os.ReadFile(filepath.Join(dir, runFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return r, nil
 	}
@@ -128,7 +132,7 @@ func readRecord(dir string) (record, error) {
 		return r, err
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("%s: %w", filepath.Join(dir, sessionFile), err)
+		return r, fmt.Errorf("%s: %w", filepath.Join(dir, runFile), err)
 	}
 	return r, nil
 }
@@ -141,7 +145,7 @@ type live struct {
 
 	mu      sync.Mutex
 	record  record           // guarded by mu
-	session *sandbox.Session // guarded by mu; nil = none is open
+	session *session.Session // guarded by mu; nil = none is open
 }
 
 func (r *live) save() error {
@@ -151,11 +155,11 @@ func (r *live) save() error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(r.dir, sessionFile+".new")
+	tmp := filepath.Join(r.dir, runFile+".new")
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(r.dir, sessionFile))
+	return os.Rename(tmp, filepath.Join(r.dir, runFile))
 }
 
 func (r *live) config(log *runlog.Log) (runner.Config, error) {
@@ -202,61 +206,59 @@ func (r *live) vars() spec.RunVars {
 
 // open makes the run's sandbox, or finds the one that it had.
 func (r *live) open(ctx context.Context, emit func(event.Data)) (runner.Session, error) {
-	agent := r.o.Run.Agent
-	m := manifestOf(r.o.Run)
+	if s := r.o.Session; s != nil {
+		emit(event.SandboxReady{SandboxID: s.ID(), Driver: s.Record().Driver, Root: s.Root(), Isolation: s.Info().Isolation, Reattached: true})
+		return newWorkspace(r, s), nil
+	}
 	r.mu.Lock()
-	resume, fixed := r.record.State, r.record.Fixed
-	if r.record.SandboxID == "" {
-		r.record.SandboxID, r.record.Driver = r.o.ID, r.h.DriverOf(r.o.Run.Sandbox)
-	}
-	id := r.record.SandboxID
+	held := r.record.Session
 	r.mu.Unlock()
-	if err := r.save(); err != nil {
-		return nil, err
+	o := SandboxOptions{
+		ID: r.o.ID, Sandbox: r.o.Run.Sandbox, Manifest: manifestOf(r.o.Run), Agent: r.o.Run.Agent, Vars: r.vars(), Emit: emit, Keep: r.o.Keep,
+		RunID: r.o.ID, From: r.o.From, What: "run " + r.o.ID, held: held, chosen: r.chosen,
 	}
-	s, err := r.h.Open(ctx, r.o.Project, SandboxOptions{
-		ID: id, Sandbox: r.o.Run.Sandbox, Manifest: m, RunAs: agent.RunAs, Vars: r.vars(), Emit: emit, Keep: r.o.Keep,
-		Labels: map[string]string{"berth.run": r.o.ID}, Resume: resume, Fixed: fixed,
-		From: r.o.From, Run: r.o.ID,
-	})
+	var s *session.Session
+	var err error
+	if r.o.Use != "" {
+		s, err = r.h.use(ctx, r.o.Project, r.o.Use, o)
+	} else {
+		s, err = r.h.Open(ctx, r.o.Project, o)
+	}
 	if err != nil {
 		return nil, err
 	}
-	state := s.State()
 	r.mu.Lock()
-	r.record.State, r.record.Fixed, r.session = &state, s.Fixed(), s
+	r.session = s
 	r.mu.Unlock()
-	if err := r.save(); err != nil {
-		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx), run.Failed))
-	}
 	return newWorkspace(r, s), nil
+}
+
+// chosen keeps which session the run has.
+func (r *live) chosen(id string) error {
+	r.mu.Lock()
+	r.record.Session = id
+	r.mu.Unlock()
+	return r.save()
 }
 
 var _ runner.Session = (*workspace)(nil)
 
 // workspace is a session with the capabilities that work in it.
 type workspace struct {
-	*sandbox.Session
+	*session.Session
 	run *live
 	capabilities
 }
 
-func newWorkspace(r *live, s *sandbox.Session) *workspace {
-	return &workspace{Session: s, run: r, capabilities: newCapabilities(s, r.o.Run)}
+func newWorkspace(r *live, s *session.Session) *workspace {
+	return &workspace{Session: s, run: r, capabilities: newCapabilities(s.Session, r.o.Run)}
 }
 
-// Close ends the commands that still run, then the sandbox.
+// Close ends the commands that still run, then the session, unless somebody else opened it.
 func (w *workspace) Close(ctx context.Context, status run.Status) error {
 	err := w.end(ctx)
-	if cerr := w.Session.Close(ctx, status); cerr != nil {
-		return errors.Join(err, cerr)
+	if w.run.o.Session != nil {
+		return err
 	}
-	state := w.State()
-	w.run.mu.Lock()
-	w.run.record.State = &state
-	if status == run.Completed && !w.run.o.Keep {
-		w.run.record.State = nil
-	}
-	w.run.mu.Unlock()
-	return errors.Join(err, w.run.save())
+	return errors.Join(err, w.Session.Close(ctx, status))
 }

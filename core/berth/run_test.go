@@ -27,6 +27,7 @@ import (
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/runner"
 	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/core/state"
 	"github.com/berth-dev/berth/internal/localtest"
 )
 
@@ -44,7 +45,24 @@ func newFixture(t testing.TB) *fixture {
 }
 
 func harness(m *plugin.Manager, w *berth.Watch, dir string) *berth.Harness {
-	return berth.New(berth.Config{Plugins: m, Watch: w, CacheDir: filepath.Join(dir, "core-cache"), RunsDir: filepath.Join(dir, "runs")})
+	return berth.New(berth.Config{
+		Plugins: m, Watch: w, CacheDir: filepath.Join(dir, "core-cache"), RunsDir: filepath.Join(dir, "runs"),
+		Store: store(dir), KeyFile: filepath.Join(dir, "session.key"),
+	})
+}
+
+// store opens the state store of a directory when it is first asked for. The process ends without closing it.
+func store(dir string) func(context.Context) (state.Store, error) {
+	var mu sync.Mutex
+	var s state.Store
+	return func(ctx context.Context) (_ state.Store, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s == nil {
+			s, err = state.Open(ctx, state.Config{Path: filepath.Join(dir, "state.db")})
+		}
+		return s, err
+	}
 }
 
 // recorded keeps the events of a run.

@@ -93,7 +93,7 @@ func sessionSnapshots(ctx context.Context, p *spec.Project, o *SandboxOptions) (
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox.Snapshots{Repo: repo, Policy: policy, From: o.From, Run: o.Run}
+	s := &sandbox.Snapshots{Repo: repo, Policy: policy, From: o.From, Run: o.RunID}
 	if policy != nil {
 		s.From = cmp.Or(o.From, policy.Restore, "latest")
 		if policy.Store != nil {

@@ -20,8 +20,10 @@ import (
 	"github.com/berth-dev/berth/core/catalog"
 	"github.com/berth-dev/berth/core/config"
 	"github.com/berth-dev/berth/core/config/host"
+	"github.com/berth-dev/berth/core/manifest"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/core/state"
 	"github.com/berth-dev/berth/core/value/redact"
 	"github.com/berth-dev/berth/internal/version"
 	"github.com/berth-dev/berth/sdk/driver"
@@ -46,6 +48,7 @@ type app struct {
 	catalog    *catalog.Catalog
 	plugins    *plugin.Manager
 	watch      berth.Watch
+	state      state.Store
 	logFile    io.Closer
 }
 
@@ -210,6 +213,9 @@ func (a *app) close() error {
 		defer cancel()
 		err = a.plugins.Close(ctx)
 	}
+	if a.state != nil {
+		err = errors.Join(err, a.state.Close())
+	}
 	if a.logFile != nil {
 		err = errors.Join(err, a.logFile.Close())
 	}
@@ -282,7 +288,7 @@ func (a *app) harness(projectPath string) (*berth.Harness, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, _, err := a.dirs()
+	cache, stateDir, err := a.dirs()
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +298,59 @@ func (a *app) harness(projectPath string) (*berth.Harness, error) {
 	}
 	return berth.New(berth.Config{
 		Confined: confined,
-		Plugins:  m, Watch: &a.watch, CacheDir: cache, RunsDir: a.host.StateStore.Path,
+		Plugins:  m, Watch: &a.watch, CacheDir: cache, RunsDir: a.host.StateStore.Dir,
+		Store: func(ctx context.Context) (state.Store, error) {
+			return a.stateStore(ctx, projectDir(a.path(projectPath)))
+		},
+		KeyFile:       filepath.Join(stateDir, "session.key"),
 		DefaultDriver: a.host.Defaults.SandboxDriver, DefaultModel: a.host.Defaults.Model,
 	}), nil
+}
+
+// stateStore opens the store of a directory once: the one that the host's configuration names, else a file of the project
+// or, without one, of the user.
+func (a *app) stateStore(ctx context.Context, dir string) (state.Store, error) {
+	if a.state != nil {
+		return a.state, nil
+	}
+	hc, err := a.hostConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg := state.Config{Path: hc.StateStore.Path}
+	if !hc.StateStore.URL.IsZero() {
+		if cfg.URL, err = hc.StateStore.URL.Reveal(ctx); err != nil {
+			return nil, fmt.Errorf("the url of the state store: %w", err)
+		}
+	}
+	if cfg.Path == "" {
+		_, user, err := a.dirs()
+		if err != nil {
+			return nil, err
+		}
+		if cfg.Path = filepath.Join(user, "state.db"); hasProject(dir) {
+			if cfg.Path, err = projectState(dir); err != nil {
+				return nil, err
+			}
+		}
+	}
+	a.state, err = state.Open(ctx, cfg)
+	return a.state, err
+}
+
+// projectState is the store in a project's own directory, which version control leaves alone.
+func projectState(dir string) (string, error) {
+	own := filepath.Join(dir, manifest.OwnDir)
+	if err := os.MkdirAll(own, 0o700); err != nil {
+		return "", fmt.Errorf("the project's state store: %w\nhint: BERTH_STATE_STORE_PATH names another file", err)
+	}
+	f, err := os.OpenFile(filepath.Join(own, ".gitignore"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = f.WriteString("*\n")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("the project's state store: %w\nhint: BERTH_STATE_STORE_PATH names another file", err)
+	}
+	return filepath.Join(own, "state.db"), nil
 }

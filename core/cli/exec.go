@@ -20,7 +20,6 @@ import (
 	"github.com/berth-dev/berth/core/cli/show"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/run"
-	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/sandbox"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/sdk/driver"
@@ -143,8 +142,7 @@ func (a *app) exec(ctx context.Context, f *runFlags, argv []string, quiet, wantT
 	}
 	opening := onInterrupt(func(int, os.Signal) { cancel(errors.New("interrupted")) })
 	s, err := h.Open(ctx, p, berth.SandboxOptions{
-		ID: runlog.NewID(time.Now()), Sandbox: r.Sandbox, Manifest: r.Manifest,
-		RunAs: runAs, Keep: f.Keep, From: f.From, Emit: emit, Labels: map[string]string{"berth.exec": "1"},
+		Sandbox: r.Sandbox, Manifest: r.Manifest, Agent: r.Agent, Keep: f.Keep, From: f.From, Emit: emit, What: "exec",
 	})
 	opening()
 	if err != nil {
@@ -159,7 +157,7 @@ func (a *app) exec(ctx context.Context, f *runFlags, argv []string, quiet, wantT
 		}
 	})
 	defer release()
-	return a.command(ctx, s, &driver.Command{Argv: argv, Dir: r.Cwd, User: runAs}, wantTTY)
+	return a.command(ctx, s.Session, &driver.Command{Argv: argv, Dir: r.Cwd, User: runAs}, wantTTY)
 }
 
 // insist is how many times one has to ask a command to end before it is ended.

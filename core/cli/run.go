@@ -38,6 +38,7 @@ type runFlags struct {
 	Input   string `json:"input"`
 	Keep    bool   `json:"keep,omitempty"`
 	From    string `json:"from,omitempty"` // snapshot
+	Session string `json:"session,omitempty"`
 	Vars    bool   `json:"vars,omitempty"` // there were variables on the command line
 
 	record string
@@ -77,6 +78,7 @@ it at once.`,
 	flags.StringVar(&f.Sandbox, "sandbox", "", "`NAME` of a sandbox block or a driver to use instead")
 	flags.BoolVar(&f.Keep, "keep", false, "keep the sandbox, stopped, when the run is complete")
 	flags.StringVar(&f.From, "from-snapshot", "", "start from this `SNAPSHOT`, a name or an id, instead of the manifest; latest and never are understood too")
+	flags.StringVar(&f.Session, "session", "", "work in the session with this `ID|KEY`, and leave it as it was")
 	flags.StringVar(&f.Replay, "replay", "", "play a transcript `FILE` instead of asking a model")
 	flags.StringVar(&f.record, "record", "", "write the model's answers to a transcript `FILE`")
 	flags.BoolVar(&f.json, "json", false, "print events as JSON lines instead of the answer")
@@ -184,7 +186,7 @@ func (a *app) prepare(ctx context.Context, f *runFlags, prompt string) (*prepare
 	if err != nil {
 		return nil, err
 	}
-	p.options = berth.RunOptions{Project: l.Project, Run: r, Model: m, Name: name, Keep: f.Keep, From: f.From, Note: note}
+	p.options = berth.RunOptions{Project: l.Project, Run: r, Model: m, Name: name, Keep: f.Keep, From: f.From, Use: f.Session, Note: note}
 	return p, nil
 }
 

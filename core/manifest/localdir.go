@@ -68,6 +68,9 @@ func (i fileInfo) member(to, from string, mode uint32) Member {
 	return Member{Path: to, Type: driver.TypeRegular, Mode: mode, Source: from, ID: i.id, Size: i.id.Size, ModTime: i.modTime}
 }
 
+// OwnDir is the directory in a project where berth keeps what it remembers. It changes all the time and is never copied.
+const OwnDir = ".berth"
+
 // localDir adds a directory's files.
 func (r *resolver) localDir(ctx context.Context, e *spec.Entry, d spec.LocalDirEntry) error {
 	exclude, err := ignore.New(d.Exclude)
@@ -158,6 +161,9 @@ func (w *walk) dir(ctx context.Context, dir string, ignores []scoped) error {
 
 func (w *walk) one(ctx context.Context, rel string, de fs.DirEntry, ignores []scoped) error {
 	isDir := de.IsDir()
+	if isDir && rel == OwnDir {
+		return nil
+	}
 	if w.exclude.Match(rel, isDir) || (w.spec.Gitignore && (rel == ".git" || ignored(ignores, rel, isDir))) {
 		return nil
 	}

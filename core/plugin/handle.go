@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/rpc"
 	"github.com/berth-dev/berth/sdk/schema"
 )
 
@@ -97,6 +98,24 @@ func (h *Handle) Resume(ctx context.Context, req *driver.ResumeRequest) (*Sandbo
 		return nil, err
 	}
 	return s, nil
+}
+
+// Destroy removes a sandbox that nobody here has open, without waking it. One that is not there is no error.
+func (h *Handle) Destroy(ctx context.Context, id string, st driver.State) error {
+	err := h.p.do(ctx, func(l *live) error {
+		if d, ok := l.drv.(*rpc.Driver); ok {
+			return d.Handle(id, st).Destroy(ctx)
+		}
+		box, err := l.drv.Resume(ctx, &driver.ResumeRequest{SandboxID: id, State: st, Progress: func(driver.Progress) {}})
+		if err != nil {
+			return err
+		}
+		return box.Destroy(ctx)
+	})
+	if errors.Is(err, errs.SandboxGone) {
+		return nil
+	}
+	return err
 }
 
 // open registers the sandbox and makes it.

@@ -93,27 +93,37 @@ func (s *Session) own(ctx context.Context, ephemeral bool) error {
 	return nil
 }
 
-// Close ends the session. What becomes of the sandbox is the policy's at_end; without one it is removed when the run is
-// complete, and kept stopped when the run can be taken up again.
-func (s *Session) Close(ctx context.Context, status run.Status) error {
-	saveErr := s.saveLast(ctx)
-	ctx, cancel := limit(ctx, s.cfg.Spec.Timeouts.Stop, DefaultStopTimeout, "end the sandbox")
-	defer cancel()
-	s.unexpose()
+// AtEnd is what becomes of the sandbox when a run ends like this: destroy, stop, pause or keep. It is the policy's at_end;
+// without one it is removed when the run is complete, and kept stopped when the run can be taken up again.
+func (s *Session) AtEnd(status run.Status) string {
 	atEnd := s.cfg.Spec.Session.AtEnd
 	switch {
 	case s.cfg.Keep && (atEnd == "" || atEnd == "destroy"):
-		atEnd = "stop"
+		return "stop"
 	case atEnd == "" && status != run.Completed: // every other end can be taken up again
-		atEnd = "stop"
+		return "stop"
 	case atEnd == "":
-		atEnd = "destroy"
+		return "destroy"
 	}
-	if saveErr != nil && atEnd == "destroy" {
-		atEnd = "stop" // what could not be saved is not thrown away
+	return atEnd
+}
+
+// Close ends the session. What becomes of the sandbox is what [Session.AtEnd] says.
+func (s *Session) Close(ctx context.Context, status run.Status) error {
+	err, how := s.SaveLast(ctx), s.AtEnd(status)
+	if err != nil && how == "destroy" {
+		how = "stop" // what could not be saved is not thrown away
 	}
+	return errors.Join(err, s.End(ctx, how))
+}
+
+// End ends the session as AtEnd's words say: destroy, stop, pause or keep.
+func (s *Session) End(ctx context.Context, how string) error {
+	ctx, cancel := limit(ctx, s.cfg.Spec.Timeouts.Stop, DefaultStopTimeout, "end the sandbox")
+	defer cancel()
+	s.unexpose()
 	outcome, err := "kept", error(nil)
-	switch atEnd {
+	switch how {
 	case "destroy":
 		outcome, err = "destroyed", s.Destroy(ctx)
 	case "stop":
@@ -127,15 +137,22 @@ func (s *Session) Close(ctx context.Context, status run.Status) error {
 			err = pauser.Pause(ctx)
 		}
 	}
-	if c, ok := s.Sandbox.(interface{ Close() }); ok && err == nil {
-		c.Close() // what stays is no longer ours: its driver's process may end
+	if err == nil {
+		s.LetGo() // what stays is no longer ours: its driver's process may end
 	}
 	if s.cfg.Released != nil {
 		s.cfg.Released()
 	}
 	if err != nil {
-		return errors.Join(saveErr, fmt.Errorf("end the sandbox: %w", err))
+		return fmt.Errorf("end the sandbox: %w", err)
 	}
 	s.cfg.Emit(event.SandboxEnded{SandboxID: s.cfg.ID, Outcome: outcome})
-	return saveErr
+	return nil
+}
+
+// LetGo refuses every further call: somebody else may drive the sandbox now.
+func (s *Session) LetGo() {
+	if c, ok := s.Sandbox.(interface{ Close() }); ok {
+		c.Close()
+	}
 }

@@ -7,27 +7,24 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
-	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/sdk/driver"
-	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/schema"
 )
 
 // Fixed is what a sandbox was made with and cannot be given anew: what the driver's schema calls immutable, and what a
-// request to resume does not carry.
+// request to resume does not carry; and what else it was given.
 type Fixed struct {
 	// Salt keeps the hashes of secrets from being looked up elsewhere.
 	Salt []byte `json:"salt"`
 	// Values are JSON texts by attribute, as a person knows it. In place of a secret stands its hash.
 	Values map[string]string `json:"values"`
+	// Seen is what else of the configuration it was given, by name: kinds and hashes. nil = not known.
+	Seen map[string]string `json:"seen,omitempty"`
 }
 
 const (
@@ -51,6 +48,7 @@ func fixed(driverName string, s *schema.Schema, req *driver.CreateRequest, salt 
 		"memory_bytes of limits": text(cty.NumberUIntVal(req.Limits.MemoryBytes)),
 		"cpus of limits":         text(cty.NumberFloatVal(req.Limits.CPUs)),
 		"owner of the workspace": text(cty.StringVal(req.Workspace.Owner)),
+		"exposed_ports":          ports(req.Ports),
 	}}
 	if s == nil {
 		return f, nil
@@ -109,26 +107,6 @@ func (f *Fixed) conceal(text string) string {
 	return secretMark + hex.EncodeToString(m.Sum(nil)) + secretEnd
 }
 
-// hold refuses a configuration that the sandbox was not made with. What only one of the two knows is passed over: the
-// driver or berth has changed since.
-func (f *Fixed) hold(now *Fixed, id string, sp *spec.Sandbox) error {
-	for _, name := range slices.Sorted(maps.Keys(f.Values)) {
-		was := f.Values[name]
-		is, known := now.Values[name]
-		if !known || was == is {
-			continue
-		}
-		place := ""
-		if pos := sp.Pos; pos.File != "" {
-			place = fmt.Sprintf("%s:%d: ", pos.File, pos.Line)
-		}
-		return errs.New(errs.ConfigInvalid, "%sthe %s cannot change while sandbox %s lives: it was made with %s, and the files say %s now",
-			place, name, id, reveal(was), reveal(is)).With("sandbox", id).
-			WithHint("set it back to %s to go on in this sandbox; a new run makes one with %s", reveal(was), reveal(is))
-	}
-	return nil
-}
-
 // reveal is a value without the hashes of secrets.
 func reveal(value string) string {
 	var out strings.Builder
@@ -159,4 +137,12 @@ func list(items []string) cty.Value {
 		all[i] = cty.StringVal(s)
 	}
 	return cty.TupleVal(all)
+}
+
+func ports(all []uint16) string {
+	items := make([]cty.Value, len(all))
+	for i, p := range all {
+		items[i] = cty.NumberUIntVal(uint64(p))
+	}
+	return text(cty.TupleVal(items))
 }

@@ -67,7 +67,7 @@ func TestFixed(t *testing.T) {
 		"secret":    {madeWith(t, made.Salt, "debian", "other-canary", 1, a), `the token of config cannot change while sandbox X lives: it was made with "(sensitive value)", and the files say "(sensitive value)" now`},
 		"block":     {madeWith(t, made.Salt, "debian", "s3cr3t-canary", 1, a, [2]string{"b", "x"}), "the disk of config"},
 	} {
-		err := made.hold(c.now, "X", &spec.Sandbox{Pos: spec.Pos{File: "main.berth.hcl", Line: 7}})
+		err := made.drift(c.now).hold("", "X", &spec.Sandbox{Pos: spec.Pos{File: "main.berth.hcl", Line: 7}})
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)

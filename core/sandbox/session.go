@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/berth-dev/berth/core/event"
@@ -48,6 +47,11 @@ type Config struct {
 	Fixed *Fixed
 	// Snapshots saves the workspace and fills a new one from what was saved; nil = neither.
 	Snapshots *Snapshots
+	// OnDrift is what to do when that differs from the configuration, see [Drift]; empty = refuse what cannot be given anew.
+	OnDrift string
+	// Making is called just before a sandbox is made, with what it is made with; an error keeps it from being made. nil =
+	// not wanted.
+	Making func(*Fixed) error
 	// Released is called when the session has ended; nil = not wanted.
 	Released func()
 	// Keep leaves the sandbox stopped at the end, whatever the policy says.
@@ -87,9 +91,6 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if s := cfg.Spec; s.Session.Source != "" && s.Session.Source != "create" {
-		return nil, notYet("session source = "+strconv.Quote(s.Session.Source), s.Session.Pos)
-	}
 	wish, what := cfg.Spec.Timeouts.Create, "create the sandbox"
 	if cfg.Resume != nil {
 		wish, what = cfg.Spec.Timeouts.Resume, "find the sandbox again"
@@ -123,8 +124,17 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 	if err != nil {
 		return nil, err
 	}
+	made.see(contents)
+	var drift Drift
 	if cfg.Resume != nil && cfg.Fixed != nil {
-		if err := cfg.Fixed.hold(made, cfg.ID, cfg.Spec); err != nil {
+		drift = cfg.Fixed.drift(made)
+		if err := drift.hold(cfg.OnDrift, cfg.ID, cfg.Spec); err != nil {
+			return nil, err
+		}
+		made = cfg.Fixed.carried(made)
+	}
+	if cfg.Resume == nil && cfg.Making != nil {
+		if err := cfg.Making(made); err != nil {
 			return nil, err
 		}
 	}
@@ -177,6 +187,12 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 		SandboxID: cfg.ID, Driver: cfg.DriverName, Root: s.root, Isolation: s.info.Isolation,
 		Reattached: cfg.Resume != nil, Ports: s.ports,
 	})
+	if len(drift) > 0 {
+		cfg.Emit(event.Warning{
+			Message: fmt.Sprintf("sandbox %s was made with another configuration: %s", cfg.ID, drift),
+			Hint:    `its workspace stays as it is, environment and path grants are today's; on_drift = "recreate" in the session block makes a new one`,
+		})
+	}
 	return s, nil
 }
 
@@ -233,13 +249,13 @@ func request(ctx context.Context, cfg Config, contents *manifest.Contents, progr
 		SandboxID: cfg.ID, Labels: maps.Clone(cfg.Labels), RunAs: cfg.RunAs, Progress: progress,
 		Env: map[string]string{}, SecretEnv: map[string]string{},
 		Workspace:   driver.Workspace{Root: m.Root},
-		MaxLifetime: sp.Lifetime.Max,
+		MaxLifetime: firstLife(sp.Lifetime),
 		Network:     driver.NetworkPolicy{Mode: sp.Network.Mode, Allow: sp.Network.Allow},
 		OrphanTTL:   sp.Session.OrphanTTL,
 		Limits:      driver.ResourceLimits{MemoryBytes: sp.Limits.MemoryBytes, CPUs: sp.Limits.CPUs},
 	}
-	if sp.Lifetime.Max > 0 && !has(cfg.Driver, driver.LifeDeadline) {
-		return nil, errs.New(errs.Unsupported, "driver %q cannot end a sandbox at a time (lifetime max)", cfg.DriverName).
+	if req.MaxLifetime > 0 && !has(cfg.Driver, driver.LifeDeadline) {
+		return nil, errs.New(errs.Unsupported, "driver %q cannot end a sandbox at a time (max or idle of lifetime)", cfg.DriverName).
 			WithHint("leave it out; a budget's wall_time bounds a run")
 	}
 	if sp.Config != nil {
@@ -273,6 +289,14 @@ func request(ctx context.Context, cfg Config, contents *manifest.Contents, progr
 		req.Workspace.Template = contents.Digest()
 	}
 	return req, nil
+}
+
+// firstLife is how long a sandbox lives when nobody gives it more time; 0 = as the driver likes.
+func firstLife(l spec.Lifetime) time.Duration {
+	if l.Idle > 0 && (l.Max == 0 || l.Idle < l.Max) {
+		return l.Idle
+	}
+	return l.Max
 }
 
 func accounts(m *spec.Manifest, runAs string) driver.Accounts {

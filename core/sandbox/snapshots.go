@@ -164,7 +164,7 @@ func (s *Session) persist() string {
 
 var errEnding = errors.New("the session ends")
 
-// keepSaved saves the workspace as the policy says, until [Session.saveLast].
+// keepSaved saves the workspace as the policy says, until [Session.SaveLast].
 func (s *Session) keepSaved() {
 	when := s.persist()
 	if when == "" {
@@ -212,8 +212,8 @@ func (s *Session) Turn() {
 	}
 }
 
-// saveLast saves the workspace at the end.
-func (s *Session) saveLast(ctx context.Context) (err error) {
+// SaveLast saves the workspace at the end.
+func (s *Session) SaveLast(ctx context.Context) (err error) {
 	if s.saver == nil {
 		return nil
 	}

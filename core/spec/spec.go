@@ -173,6 +173,7 @@ type SessionPolicy struct {
 	Key       Text
 	StateFile string
 	OnGone    string // fail, restore_snapshot, create; empty = fail
+	OnDrift   string // reuse, recreate, fail; empty = fail where it cannot be given anew, else tell
 	AtEnd     string // destroy, stop, pause, keep; empty = stop
 	OrphanTTL *time.Duration
 	Pos       Pos

@@ -5,6 +5,7 @@ package state
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ const (
 	Paused   Status = "paused"
 	Stopped  Status = "stopped"
 	Ending   Status = "ending" // it is being removed
+	Lost     Status = "lost"   // its driver does not know it any more
 	Gone     Status = "gone"
 )
 
@@ -178,11 +180,10 @@ func (d *db) NamedSession(ctx context.Context, project, name string) (*Session, 
 }
 
 func (d *db) FindSession(ctx context.Context, project, text string) (*Session, error) {
-	if s, err := d.NamedSession(ctx, project, text); err != ErrUnknown { //nolint:errorlint // it is never wrapped here
+	if s, err := d.NamedSession(ctx, project, text); !errors.Is(err, ErrUnknown) {
 		return s, err
 	}
-	id := strings.ToUpper(text)                          // an id is a ULID
-	if s, err := d.Session(ctx, id); err != ErrUnknown { //nolint:errorlint // it is never wrapped here
+	if s, err := d.Session(ctx, text); !errors.Is(err, ErrUnknown) {
 		return s, err
 	}
 	if text == "" {

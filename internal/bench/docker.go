@@ -18,7 +18,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/berth-dev/berth/core/run"
-	"github.com/berth-dev/berth/core/sandbox"
+	"github.com/berth-dev/berth/core/session"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/sdk/driver"
 )
@@ -60,7 +60,7 @@ func withEngine(measure func(*dockerBench) error) func(*bench) error {
 	}
 }
 
-func (d *dockerBench) openOn(network string) (*sandbox.Session, error) {
+func (d *dockerBench) openOn(network string) (*session.Session, error) {
 	return d.openIn(&spec.Sandbox{Driver: "docker", Config: settings{"image": d.e.image, "pull": "never", "network": network, "guest": "required"}}, nil)
 }
 
@@ -74,7 +74,7 @@ func (d *dockerBench) cli(f func() error) func() error {
 
 // life is a sandbox's making and its end.
 func (d *dockerBench) life() error {
-	var s *sandbox.Session
+	var s *session.Session
 	var id, byCommand string
 	t, err := d.rounds(10, func() (err error) {
 		s, err = d.openOn("bridge")
@@ -113,7 +113,7 @@ func beside(s samples, is string, ratio float64) []peer {
 
 // first is the time until a command has run in a sandbox that was not there.
 func (d *dockerBench) first() error {
-	var s *sandbox.Session
+	var s *session.Session
 	var sh *shell
 	var id string
 	t, err := d.rounds(10, func() (err error) {
@@ -142,7 +142,7 @@ func (d *dockerBench) first() error {
 }
 
 // runIn runs a command that is to succeed.
-func runIn(ctx context.Context, s *sandbox.Session, out io.Writer, argv ...string) error {
+func runIn(ctx context.Context, s *session.Session, out io.Writer, argv ...string) error {
 	exit, err := s.Run(ctx, &driver.Command{Argv: argv}, driver.Streams{Stdout: out, Stderr: io.Discard})
 	if err == nil && exit.Code != 0 {
 		err = fmt.Errorf("%v ended with %d", argv, exit.Code)
@@ -152,7 +152,7 @@ func runIn(ctx context.Context, s *sandbox.Session, out io.Writer, argv ...strin
 
 // stop is the end of a sandbox that is kept.
 func (d *dockerBench) stop() error {
-	var s *sandbox.Session
+	var s *session.Session
 	var id string
 	t, err := d.rounds(10, func() (err error) {
 		if s, err = d.openOn("none"); err == nil {

@@ -19,8 +19,9 @@ import (
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runlog"
-	"github.com/berth-dev/berth/core/sandbox"
+	"github.com/berth-dev/berth/core/session"
 	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/core/state"
 	"github.com/berth-dev/berth/internal/version"
 	"github.com/berth-dev/berth/sdk/driver"
 )
@@ -30,6 +31,7 @@ type environment struct {
 	plugins *plugin.Manager
 	harness *berth.Harness
 	project *spec.Project
+	store   state.Store
 }
 
 func (b *bench) environment() (*environment, error) {
@@ -44,6 +46,10 @@ func (b *bench) environment() (*environment, error) {
 	if err != nil {
 		return nil, err
 	}
+	store, err := state.Open(b.ctx, state.Config{Path: filepath.Join(b.dir, "state.db")})
+	if err != nil {
+		return nil, err
+	}
 	m := plugin.NewManager(plugin.Config{
 		Resolve: func(ctx context.Context, name string, req spec.DriverRequirement) (catalog.Binary, error) {
 			return cat.Resolve(ctx, b.dir, name, req)
@@ -51,8 +57,11 @@ func (b *bench) environment() (*environment, error) {
 		CoreVersion: version.String(), CacheDir: filepath.Join(b.dir, "cache"), StateDir: filepath.Join(b.dir, "state"),
 	})
 	b.env = &environment{
-		plugins: m, project: &spec.Project{},
-		harness: berth.New(berth.Config{Plugins: m, CacheDir: filepath.Join(b.dir, "cache"), RunsDir: filepath.Join(b.dir, "runs")}),
+		plugins: m, project: &spec.Project{}, store: store,
+		harness: berth.New(berth.Config{
+			Plugins: m, CacheDir: filepath.Join(b.dir, "cache"), RunsDir: filepath.Join(b.dir, "runs"), KeyFile: filepath.Join(b.dir, "session.key"),
+			Store: func(context.Context) (state.Store, error) { return store, nil },
+		}),
 	}
 	return b.env, nil
 }
@@ -64,12 +73,13 @@ func (e *environment) close() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Second, errors.New("the driver did not end"))
 	defer cancel()
 	_ = e.plugins.Close(ctx)
+	_ = e.store.Close()
 }
 
-func (b *bench) open(m *spec.Manifest) (*sandbox.Session, error) { return b.openIn(nil, m) }
+func (b *bench) open(m *spec.Manifest) (*session.Session, error) { return b.openIn(nil, m) }
 
 // openIn opens a session in a sandbox as a block says; nil is the default driver's.
-func (b *bench) openIn(in *spec.Sandbox, m *spec.Manifest) (*sandbox.Session, error) {
+func (b *bench) openIn(in *spec.Sandbox, m *spec.Manifest) (*session.Session, error) {
 	e, err := b.environment()
 	if err != nil {
 		return nil, err
@@ -80,7 +90,7 @@ func (b *bench) openIn(in *spec.Sandbox, m *spec.Manifest) (*sandbox.Session, er
 	return e.harness.Open(b.ctx, e.project, berth.SandboxOptions{ID: runlog.NewID(time.Now()), Sandbox: in, Manifest: m})
 }
 
-func (b *bench) closeSession(s *sandbox.Session) error { return s.Close(b.ctx, run.Completed) }
+func (b *bench) closeSession(s *session.Session) error { return s.Close(b.ctx, run.Completed) }
 
 // rss is the resident memory of the driver's process and of this one, in MiB.
 func (b *bench) rss() string {
@@ -226,7 +236,7 @@ func ptyTime(b *bench) error {
 }
 
 // firstByte starts a command on a terminal, waits for what it says and ends it.
-func firstByte(ctx context.Context, s *sandbox.Session, argv ...string) error {
+func firstByte(ctx context.Context, s *session.Session, argv ...string) error {
 	first := &once{done: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
@@ -337,7 +347,7 @@ func writePlain(path string, piece []byte, times int) error {
 	return f.Close()
 }
 
-func readAll(ctx context.Context, s *sandbox.Session, path string, want int64, buf []byte) error {
+func readAll(ctx context.Context, s *session.Session, path string, want int64, buf []byte) error {
 	_, r, err := s.Open(ctx, path, driver.ReadOptions{})
 	if err != nil {
 		return err

@@ -165,7 +165,7 @@ func (d *decoder) session(r read.Reader) spec.SessionPolicy {
 	}
 	s := spec.SessionPolicy{
 		Source: r.String("source"), Key: r.Text("key"), StateFile: r.Path("state_file"), OnGone: r.String("on_gone"),
-		AtEnd: r.String("at_end"), OrphanTTL: r.DurationPtr("orphan_ttl"),
+		OnDrift: r.String("on_drift"), AtEnd: r.String("at_end"), OrphanTTL: r.DurationPtr("orphan_ttl"),
 	}
 	if a := r.Node().Attr("source"); a != nil && !a.Bad && s.Source != "create" && !r.Has("key") && !r.Has("state_file") {
 		d.add(diag.Errorf(diag.MissingArgument, r.Node().Header, "missing required argument").

@@ -27,7 +27,7 @@ func (l *loader) top() body {
 	return body{blocks: map[string]block{
 		"plugins":       {read: l.plugins},
 		"telemetry":     {read: l.telemetry},
-		"state_store":   {labels: []string{"kind"}, read: func(b *hcl.Block) { l.cfg.StateStore = l.store(b, "file", "sqlite") }},
+		"state_store":   {labels: []string{"kind"}, read: l.stateStore},
 		"session_store": {labels: []string{"kind"}, read: func(b *hcl.Block) { l.cfg.SessionStore = l.store(b, "file", "sqlite", "redis") }},
 		"secret_store":  {labels: []string{"name"}, read: l.secretStore},
 		"secret":        {labels: []string{"name"}, read: func(*hcl.Block) {}}, // declared before anything is read
@@ -167,6 +167,30 @@ func (l *loader) headers(a *hcl.Attribute, into map[string]value.Secret) {
 		}
 		into[key.AsString()] = l.hidden("header "+key.AsString(), p.Value, asText)
 	}
+}
+
+func (l *loader) stateStore(b *hcl.Block) {
+	s := l.cfg.StateStore // a file that says nothing about the run logs leaves them where they are
+	s.Kind, s.Path, s.URL, s.Pos = b.Labels[0], "", value.Secret{}, pos(b.DefRange)
+	attrs := map[string]func(*hcl.Attribute){"dir": l.path("state_store.dir", &s.Dir)}
+	switch s.Kind {
+	case "sqlite":
+		attrs["path"] = l.path("state_store.path", &s.Path)
+	case "postgres":
+		attrs["url"] = func(a *hcl.Attribute) {
+			if _, ok := l.value(a, cty.String, true); ok {
+				s.URL = l.hidden("state_store url", a.Expr, asText)
+			}
+		}
+	default:
+		l.badLabel(b, "kind of state_store", []string{"sqlite", "postgres"})
+		return
+	}
+	l.read(b.Body, b.DefRange, body{attrs: attrs})
+	if s.Kind == "postgres" && !l.require(b, "url") {
+		return
+	}
+	l.cfg.StateStore = s
 }
 
 func (l *loader) store(b *hcl.Block, kinds ...string) Store {

@@ -29,7 +29,7 @@ import (
 type Config struct {
 	Plugins      Plugins
 	Telemetry    Telemetry
-	StateStore   Store
+	StateStore   StateStore
 	SessionStore Store // Kind is empty when there is none
 	SecretStores map[string]SecretStore
 	Policy       Policy
@@ -81,7 +81,16 @@ type OTLP struct {
 	Headers  map[string]value.Secret
 }
 
-// Store is a `state_store` or `session_store` block.
+// StateStore is a `state_store` block: what outlives a process.
+type StateStore struct {
+	Kind string       // sqlite, postgres
+	Dir  string       // of run logs
+	Path string       // file of sqlite; empty = in the project's .berth, or the user's state directory without a project
+	URL  value.Secret // of postgres
+	Pos  spec.Pos
+}
+
+// Store is a `session_store` block.
 type Store struct {
 	Kind string // file, sqlite, redis
 	Path string // directory of file, file of sqlite
@@ -143,7 +152,7 @@ func Default(home string) *Config {
 			DevOverrides: map[string]DevOverride{},
 		},
 		Telemetry:    Telemetry{LogLevel: "warn", LogFormat: "text"},
-		StateStore:   Store{Kind: "file", Path: filepath.Join(state, "runs")},
+		StateStore:   StateStore{Kind: "sqlite", Dir: filepath.Join(state, "runs")},
 		SecretStores: map[string]SecretStore{},
 		Policy:       Policy{AllowHostCommands: true, RequireLock: true, AllowDevOverride: true},
 		Origins:      map[string]string{},
@@ -200,7 +209,7 @@ func (l *loader) xdg() {
 		l.cfg.Plugins.Dirs[0] = filepath.Join(dir, "berth", "plugins")
 	}
 	if dir, ok := l.opt.Getenv("XDG_STATE_HOME"); ok && filepath.IsAbs(dir) {
-		l.cfg.StateStore.Path = filepath.Join(dir, "berth", "runs")
+		l.cfg.StateStore.Dir = filepath.Join(dir, "berth", "runs")
 	}
 }
 

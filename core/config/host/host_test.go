@@ -68,11 +68,11 @@ func TestNoFile(t *testing.T) {
 	}
 	home := filepath.Join(dir, "home")
 	if cfg.Plugins.Verify != "lock" || cfg.Plugins.Dirs[0] != home+"/.local/share/berth/plugins" || !cfg.Policy.RequireLock ||
-		cfg.StateStore.Path != home+"/.local/state/berth/runs" || cfg.Telemetry.LogLevel != "warn" || len(cfg.Read) != 0 {
+		cfg.StateStore.Dir != home+"/.local/state/berth/runs" || cfg.StateStore.Kind != "sqlite" || cfg.StateStore.Path != "" || cfg.Telemetry.LogLevel != "warn" || len(cfg.Read) != 0 {
 		t.Errorf("defaults: %+v", cfg)
 	}
 	cfg, _, _ = machine{env: map[string]string{"XDG_DATA_HOME": "/data", "XDG_STATE_HOME": "/state"}}.load(t)
-	if cfg.Plugins.Dirs[0] != "/data/berth/plugins" || cfg.StateStore.Path != "/state/berth/runs" {
+	if cfg.Plugins.Dirs[0] != "/data/berth/plugins" || cfg.StateStore.Dir != "/state/berth/runs" {
 		t.Errorf("XDG directories: %+v", cfg)
 	}
 }
@@ -121,7 +121,8 @@ secret_store "vault" {
   command = ["printf", "from-%s", "vault"]
 }
 
-state_store "file" {
+state_store "postgres" {
+  url = "postgres://me:${secret.otlp}@db/berth"
   dir = "~/.local/state/berth/runs"
 }
 
@@ -215,7 +216,7 @@ func TestEverySettingCanBeSet(t *testing.T) {
 	texts := map[string]string{
 		"plugins.dirs": "/a:/b", "plugins.verify": "lock", "plugins.start_timeout": "5s", "plugins.idle_timeout": "7",
 		"plugins.env_passthrough": "A,B", "telemetry.log_level": "off", "telemetry.log_format": "json", "telemetry.log_file": "/log",
-		"state_store.dir": "/state", "defaults.sandbox_driver": "d", "defaults.model": "m",
+		"state_store.dir": "/state", "state_store.path": "/state.db", "state_store.url": "postgres://x", "defaults.sandbox_driver": "d", "defaults.model": "m",
 	}
 	env := map[string]string{}
 	for _, s := range host.Settings() {
@@ -230,7 +231,7 @@ func TestEverySettingCanBeSet(t *testing.T) {
 		t.Error(text)
 	}
 	if len(cfg.Plugins.Dirs) != 2 || cfg.Plugins.StartTimeout != 5*time.Second || cfg.Plugins.IdleTimeout != 7*time.Second ||
-		len(cfg.Plugins.EnvPassthrough) != 2 || cfg.Telemetry.LogFile != "/log" || cfg.StateStore.Path != "/state" ||
+		len(cfg.Plugins.EnvPassthrough) != 2 || cfg.Telemetry.LogFile != "/log" || cfg.StateStore.Dir != "/state" || cfg.StateStore.Kind != "postgres" ||
 		cfg.Defaults != (host.Defaults{SandboxDriver: "d", Model: "m"}) {
 		t.Errorf("%+v", cfg)
 	}
@@ -356,14 +357,14 @@ func TestMistakes(t *testing.T) {
  --> $DIR/home/.config/berth/config.hcl:1:13
   |
 1 | state_store "fil" {
-  |             ^^^^^ did you mean "file"?
-  = help: it is one of: file, sqlite
+  |             ^^^^^
+  = help: it is one of: sqlite, postgres
 `},
-		"missing": {"state_store \"file\" {\n}\n", `error[BERTH1103]: missing required argument
+		"missing": {"state_store \"postgres\" {\n}\n", `error[BERTH1103]: missing required argument
  --> $DIR/home/.config/berth/config.hcl:1:1
   |
-1 | state_store "file" {
-  | ^^^^^^^^^^^^^^^^^^ "dir" is required here
+1 | state_store "postgres" {
+  | ^^^^^^^^^^^^^^^^^^^^^^ "url" is required here
 `},
 		"source of a secret": {"secret \"s\" {\n}\n", `error[BERTH1108]: secret "s" needs exactly one source
  --> $DIR/home/.config/berth/config.hcl:1:1

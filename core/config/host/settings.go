@@ -3,8 +3,10 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/berth-dev/berth/core/diag"
+	"github.com/berth-dev/berth/core/value"
 )
 
 // Setting is an attribute that flags and the environment can set, too.
@@ -54,7 +57,21 @@ func Settings() []Setting {
 			if s == "" {
 				return fmt.Errorf("a directory is needed")
 			}
-			l.cfg.StateStore = Store{Kind: "file", Path: s}
+			l.cfg.StateStore.Dir = s
+			return nil
+		}},
+		{Key: "state_store.path", Doc: "SQLite file of the sessions", set: func(l *loader, s string) error {
+			if !filepath.IsAbs(s) {
+				return fmt.Errorf("an absolute path is needed")
+			}
+			st := &l.cfg.StateStore
+			st.Kind, st.Path, st.URL = "sqlite", s, value.Secret{}
+			return nil
+		}},
+		{Key: "state_store.url", Doc: "PostgreSQL database of the sessions", set: func(l *loader, s string) error {
+			st := &l.cfg.StateStore
+			st.Kind, st.Path = "postgres", ""
+			st.URL = value.NewSecret("state_store.url", func(context.Context) (string, error) { return s, nil })
 			return nil
 		}},
 		{Key: "defaults.sandbox_driver", Doc: "the driver of sandboxes that name none", set: plain(
