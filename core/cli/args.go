@@ -129,3 +129,26 @@ func flagLike(cmd *cobra.Command, given string) string {
 	}
 	return ""
 }
+
+// atLeast is the check of a command that takes n arguments or more, such as "a session and a path".
+func atLeast(n int, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < n {
+			return fmt.Errorf("there are %d arguments, and at least %d are needed: %s", len(args), n, what)
+		}
+		return nil
+	}
+}
+
+// between is the check of a command that takes from least to most arguments.
+func between(least, most int, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("there are %d arguments, and at least %d are needed: %s", len(args), least, what)
+		case len(args) > most:
+			return fmt.Errorf("there are %d arguments, and only %s are understood: %q is one too many", len(args), what, args[most])
+		}
+		return nil
+	}
+}

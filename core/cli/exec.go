@@ -49,19 +49,7 @@ project the sandbox is the default one. Ctrl-C goes to the command; a third one 
 			if cmd.ArgsLenAtDash() == 1 {
 				f.Path = a.path(args[0])
 			}
-			code, err := a.exec(cmd.Context(), &f, argv, quiet, tty)
-			var ee *exitError
-			switch {
-			case errors.As(err, &ee):
-				return err
-			case errors.Is(err, errs.ExecNotFound):
-				return exit(ExitNotFound, err)
-			case err != nil:
-				return exit(ExitBerth, err)
-			case code != 0:
-				return exit(code, nil)
-			}
-			return nil
+			return commandEnd(a.exec(cmd.Context(), &f, argv, quiet, tty))
 		},
 	}
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -151,17 +139,42 @@ func (a *app) exec(ctx context.Context, f *runFlags, argv []string, quiet, wantT
 	defer func() {
 		err = errors.Join(err, s.Close(context.WithoutCancel(ctx), run.Completed))
 	}()
+	return insistent(ctx, func(ctx context.Context) (int, error) {
+		return a.command(ctx, s.Session, &driver.Command{Argv: argv, Dir: r.Cwd, User: runAs}, wantTTY)
+	})
+}
+
+// insist is how many times one has to ask a command to end before it is ended.
+const insist = 3
+
+// insistent lets the third Ctrl-C end what a command does not end for by itself.
+func insistent(ctx context.Context, f func(context.Context) (int, error)) (int, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	release := onInterrupt(func(n int, _ os.Signal) {
 		if n == insist {
 			cancel(errors.New("interrupted"))
 		}
 	})
 	defer release()
-	return a.command(ctx, s.Session, &driver.Command{Argv: argv, Dir: r.Cwd, User: runAs}, wantTTY)
+	return f(ctx)
 }
 
-// insist is how many times one has to ask a command to end before it is ended.
-const insist = 3
+// commandEnd is the exit of berth after a command: the command's own code, or that of berth's failure.
+func commandEnd(code int, err error) error {
+	var ee *exitError
+	switch {
+	case errors.As(err, &ee):
+		return err
+	case errors.Is(err, errs.ExecNotFound):
+		return exit(ExitNotFound, err)
+	case err != nil:
+		return exit(ExitBerth, err)
+	case code != 0:
+		return exit(code, nil)
+	}
+	return nil
+}
 
 // command runs one command with this process's streams and terminal.
 func (a *app) command(ctx context.Context, s *sandbox.Session, cmd *driver.Command, wantTTY bool) (int, error) {

@@ -199,6 +199,74 @@ func TestExecOnATerminal(t *testing.T) {
 	}
 }
 
+// A command that was left running in a session is followed on a terminal, left again by Docker's keys, and ended.
+func TestSessionOnATerminal(t *testing.T) {
+	berth := filepath.Join(programs(t), "berth")
+	dir := writeProject(t, `{"berth_transcript": 1}
+{"calls": [{"tool": "exec_command", "args": {"cmd": "echo kept > file"}}]}
+{"say": "Done."}
+`)
+	p := startOnTerminal(t, dir, 80, berth, "run", "--keep", "--replay", "t.jsonl")
+	id := p.wait(`run (\w+): completed`)[1]
+	if code := p.end(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+
+	p = startOnTerminal(t, dir, 91, berth, "session", "shell", id)
+	p.press("cat file; stty size; exit 3\n")
+	p.wait(`kept\r\n24 91\r\n`)
+	if code := p.end(); code != 3 {
+		t.Errorf("the shell's exit code is %d, want 3", code)
+	}
+
+	detach := func(argv ...string) string {
+		t.Helper()
+		p := startOnTerminal(t, dir, 80, append([]string{berth, "session", "exec", "--detach"}, argv...)...)
+		command := p.wait(`(\w+)\r\n`)[1]
+		if code := p.end(); code != 0 {
+			t.Fatalf("exit code %d\n%s", code, p.out.String())
+		}
+		return command
+	}
+	command := detach("--tty", id, "--", "sh", "-c", `echo ready; read line; echo "got $line"; exit 4`)
+	p = startOnTerminal(t, dir, 80, berth, "session", "attach", id)
+	p.wait(`ready`)
+	p.press("hel")
+	p.wait(`hel`) // the terminal inside has it
+	p.press("\x10\x11")
+	p.wait(`left running`)
+	if code := p.end(); code != 0 {
+		t.Errorf("leaving a command gives exit code %d", code)
+	}
+	p = startOnTerminal(t, dir, 80, berth, "session", "attach", id, command)
+	p.wait(`ready`)
+	p.press("lo\n")
+	p.wait(`got hello`)
+	if code := p.end(); code != 4 {
+		t.Errorf("exit code %d, want the command's 4\n%s", code, p.out.String())
+	}
+
+	command = detach(id, "--", "sh", "-c", "echo up; exec sleep 1000")
+	p = startOnTerminal(t, dir, 80, berth, "session", "ps", id)
+	p.wait(command + ` .*running +sh -c`)
+	p.end()
+	p = startOnTerminal(t, dir, 80, berth, "session", "attach", id)
+	p.wait(`up`)
+	p.press("\x03")
+	p.wait(`left running`)
+	if code := p.end(); code != 0 {
+		t.Errorf("leaving a command gives exit code %d", code)
+	}
+	p = startOnTerminal(t, dir, 80, berth, "session", "kill", "-s", "kill", id, command)
+	if code := p.end(); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, p.out.String())
+	}
+	p = startOnTerminal(t, dir, 80, berth, "session", "attach", id, command)
+	if code := p.end(); code != 137 {
+		t.Errorf("exit code %d of a command that was killed\n%s", code, p.out.String())
+	}
+}
+
 // asking is a run that wants approvals: two commands of one kind, and a patch.
 const asking = `{"berth_transcript": 1}
 {"calls": [{"tool": "exec_command", "args": {"cmd": "touch one"}}, {"tool": "exec_command", "args": {"cmd": "git init \u001b[2Jx"}}]}

@@ -96,6 +96,8 @@ type SandboxReady struct {
 type Port struct {
 	Port uint16 `json:"port"`
 	URL  string `json:"url"`
+	// Here says that the address is one of this machine and is served by this process, for as long as it has the session.
+	Here bool `json:"here,omitempty"`
 }
 
 // SandboxLost says that the sandbox or its driver died.

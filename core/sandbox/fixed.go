@@ -146,3 +146,6 @@ func ports(all []uint16) string {
 	}
 	return text(cty.TupleVal(items))
 }
+
+// Shown is a value for a person, without the hashes of secrets.
+func (f *Fixed) Shown(name string) string { return reveal(f.Values[name]) }

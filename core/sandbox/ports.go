@@ -21,11 +21,12 @@ import (
 // this machine's loopback address, which lives as long as the session.
 func (s *Session) expose(ctx context.Context) error {
 	for _, p := range s.cfg.Spec.Ports {
+		forwards := len(s.forwards)
 		e, err := s.endpoint(ctx, p)
 		if err != nil {
 			return fmt.Errorf("exposed_ports: port %d: %w", p.Port, err)
 		}
-		s.ports = append(s.ports, event.Port{Port: p.Port, URL: address(p.Protocol, e)})
+		s.ports = append(s.ports, event.Port{Port: p.Port, URL: address(p.Protocol, e), Here: len(s.forwards) > forwards})
 	}
 	return nil
 }

@@ -179,6 +179,9 @@ func (s *Session) Release(ctx context.Context) error {
 	}
 }
 
+// Leave ends the use of the session and leaves its sandbox running, however it was found.
+func (s *Session) Leave(ctx context.Context) error { return s.end(ctx, "keep") }
+
 // Destroy ends the session and removes its sandbox.
 func (s *Session) Destroy(ctx context.Context) error { return s.end(ctx, "destroy") }
 
