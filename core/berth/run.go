@@ -16,6 +16,7 @@ import (
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/runner"
+	"github.com/berth-dev/berth/core/runs"
 	"github.com/berth-dev/berth/core/session"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/tool"
@@ -40,6 +41,8 @@ type RunOptions struct {
 	// Approve asks a person who is here about a call, until the context ends; nil = nobody is. When nobody has decided
 	// within the time that the files give, the run pauses.
 	Approve func(context.Context, runner.Approval) (runner.Decision, error)
+	// Fresh says that the run goes on in a new workspace, and that the model must be told. Of a resume.
+	Fresh bool
 	// Note is kept beside the run and given back by [Harness.Note], for whoever resumes it.
 	Note json.RawMessage
 }
@@ -97,7 +100,47 @@ func (h *Harness) Resume(ctx context.Context, o RunOptions) (*runner.Result, err
 	if err != nil {
 		return nil, err
 	}
+	if o.Fresh {
+		cfg.Notes = append(cfg.Notes, freshNote)
+	}
 	return runner.Resume(ctx, cfg)
+}
+
+// freshNote tells the model that its work is not there.
+const freshNote = "The run goes on on another machine, in a new workspace that holds what the workspace held at the very first. " +
+	"Files that were changed or made before are not there any more, and no command runs."
+
+// Export gives a run as one value that [Harness.Import] takes, on this machine or another.
+func (h *Harness) Export(id string) (*runs.Document, error) {
+	doc, err := h.Runs().Export(id, h.cfg.Now())
+	if err != nil {
+		return nil, err
+	}
+	dir, err := h.runDir(id)
+	if err != nil {
+		return nil, err
+	}
+	r, err := readRecord(dir)
+	if err != nil {
+		return nil, err
+	}
+	doc.Note = r.Note
+	if r.Session != "" {
+		doc.Sandboxes = map[string]runs.Sandbox{doc.State.Agent: {Session: r.Session}}
+	}
+	return doc, nil
+}
+
+// Import puts an exported run among those of this machine, with a note of the caller's.
+func (h *Harness) Import(doc *runs.Document, note json.RawMessage) error {
+	if err := h.Runs().Import(doc, h.cfg.Now()); err != nil {
+		return err
+	}
+	dir, err := h.runDir(doc.RunID)
+	if err != nil {
+		return err
+	}
+	return (&live{h: h, dir: dir, record: record{Note: note}}).save()
 }
 
 // Note gives what was kept beside a run.

@@ -23,6 +23,7 @@ var ErrUndecided = errors.New("nobody has decided")
 
 // Approval is a call that waits for a decision.
 type Approval struct {
+	ID          run.EffectID // the same after a resume
 	Call        model.ToolCall
 	Fingerprint string // over kind, name and arguments: what a decision is about
 	Agent       string
@@ -71,7 +72,7 @@ func (x *executor) askApproval(ctx context.Context, ef run.AskApproval) error {
 	if err != nil {
 		return err
 	}
-	a := Approval{Call: c, Fingerprint: ef.Call.Fingerprint, Agent: ef.Agent, Reason: ef.Reason, Unsure: ef.Unsure}
+	a := Approval{ID: ef.ID, Call: c, Fingerprint: ef.Call.Fingerprint, Agent: ef.Agent, Reason: ef.Reason, Unsure: ef.Unsure}
 	wanted := event.ApprovalWanted{CallID: c.CallID, Tool: c.Name, Reason: ef.Reason, Unsure: ef.Unsure}
 	if wanted.Arguments, err = argumentsJSON(c); err != nil {
 		return err

@@ -122,7 +122,7 @@ func TestPause(t *testing.T) {
 		return runner.Decision{}, runner.ErrUndecided
 	}
 	res, err := runner.Run(t.Context(), cfg)
-	if err != nil || res.Status != run.Paused || res.Hint != "berth resume run-1 at a terminal asks again" {
+	if err != nil || res.Status != run.Paused || res.Hint != "decide with berth approve run-1 or berth reject run-1, then go on with berth resume run-1" {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	cfg.Log.(*runlog.Log).Close()

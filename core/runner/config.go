@@ -60,6 +60,9 @@ type Config struct {
 	// Instructions gives the system text, once per process; nil = none.
 	Instructions func(context.Context, Session) (string, error)
 
+	// Notes are what the model must be told when a run goes on, before its next answer.
+	Notes []string
+
 	// Rules decide whether a call may run; nil = every call may. They are asked before the call's effect is issued, and
 	// not again after a resume.
 	Rules *approval.Rules

@@ -61,7 +61,15 @@ func Resume(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resume run %s: %w", cfg.RunID, err)
 	}
-	return x.perform(ctx, run.Resume{Time: cfg.Now(), Config: cfg.machine()})
+	resume := run.Resume{Time: cfg.Now(), Config: cfg.machine()}
+	for _, text := range cfg.Notes {
+		ref, err := x.put(model.Message("user", text))
+		if err != nil {
+			return nil, x.abandon(err)
+		}
+		resume.Notes = append(resume.Notes, ref)
+	}
+	return x.perform(ctx, resume)
 }
 
 // perform drives the run from its first event to its end.
@@ -119,7 +127,7 @@ func (x *executor) result() *Result {
 	switch {
 	case s.Status == run.Completed:
 	case s.Status == run.Paused:
-		res.Hint = x.resumeHint() + " at a terminal asks again"
+		res.Hint = fmt.Sprintf("decide with berth approve %[1]s or berth reject %[1]s, then go on with berth resume %[1]s", s.RunID)
 	case res.Failure != nil && res.Failure.Hint != "":
 		res.Hint = res.Failure.Hint + " (" + x.resumeHint() + ")"
 	default:

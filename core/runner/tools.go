@@ -3,8 +3,6 @@
 package runner
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"sort"
@@ -14,6 +12,7 @@ import (
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
+	"github.com/berth-dev/berth/core/runner/history"
 	"github.com/berth-dev/berth/core/tool"
 )
 
@@ -72,7 +71,7 @@ func (b *toolbox) find(c model.ToolCall) tool.Tool {
 // plan finds out what the engine must know about a call.
 func (x *executor) plan(c model.ToolCall, item run.Ref) run.PlannedCall {
 	p := run.PlannedCall{CallRef: run.CallRef{
-		CallID: c.CallID, Kind: c.Kind, Name: c.Name, Fingerprint: fingerprint(c), Item: item,
+		CallID: c.CallID, Kind: c.Kind, Name: c.Name, Fingerprint: history.Fingerprint(c), Item: item,
 	}}
 	if prior, ok := x.prior[c.CallID]; ok {
 		p.Prior = &prior
@@ -122,15 +121,6 @@ func arguments(c model.ToolCall) string {
 		return "{}"
 	}
 	return c.Arguments
-}
-
-// fingerprint tells calls under one call id apart.
-func fingerprint(c model.ToolCall) string {
-	h := sha256.New()
-	for _, s := range []string{string(c.Kind), c.Name, c.Arguments} {
-		fmt.Fprintf(h, "%d:%s", len(s), s)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 func denied(reason, without string) *run.Problem {

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runs is the directory of runs: it finds, reads, exports, imports and removes them, and carries decisions from
+// one process to another. The log of a run is the only truth; nothing here keeps a second one.
+//
+// # Decisions
+//
+// A call that waits for a decision is in the run's state. Whoever decides, be it the process that performs the run or
+// another one, puts a file decision-EFFECT.json into the run's directory, whole and only when there is none: so one wins,
+// and the other is told. The process that performs the run takes the decision from there, now or when it goes on.
+package runs
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/model"
+	"github.com/berth-dev/berth/core/run"
+	"github.com/berth-dev/berth/core/runlog"
+	"github.com/berth-dev/berth/core/runner/history"
+	"github.com/berth-dev/berth/core/runner/stream"
+	"github.com/berth-dev/berth/sdk/errs"
+)
+
+// Dir is a directory of runs.
+type Dir struct{ Path string }
+
+// Summary is what a list of runs tells of one.
+type Summary struct {
+	ID      string        `json:"id"`
+	Status  run.Status    `json:"status"`
+	Live    bool          `json:"live"` // a process works on it
+	Agent   string        `json:"agent"`
+	Turns   int           `json:"turns"`
+	Usage   model.Usage   `json:"usage"`
+	Waiting int           `json:"waiting"` // calls that wait for a decision
+	Started time.Time     `json:"started"`
+	Updated time.Time     `json:"updated"`
+	Worked  time.Duration `json:"worked_ns"`
+	Error   string        `json:"error,omitempty"` // why it cannot be read
+}
+
+// Resumable reports whether somebody can go on with the run.
+func (s *Summary) Resumable() bool {
+	return s.Error == "" && !s.Live && s.Status != run.Completed
+}
+
+// Waiting is a call that waits for a decision.
+type Waiting struct {
+	Effect    run.EffectID    `json:"effect"`
+	CallID    string          `json:"call_id"`
+	Agent     string          `json:"agent"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	Reason    string          `json:"reason,omitempty"`
+	Unsure    bool            `json:"unsure,omitempty"` // it may have been made already
+	// Covers says which calls an answer covers that is to count for later ones; empty = it cannot.
+	Covers   string    `json:"covers,omitempty"`
+	Decision *Decision `json:"decision,omitempty"` // that the run has not taken yet
+}
+
+// Decision is about one call that waits.
+type Decision struct {
+	Allow   bool      `json:"allow"`
+	Always  bool      `json:"always,omitempty"`
+	Message string    `json:"message,omitempty"`
+	By      string    `json:"by,omitempty"`
+	Time    time.Time `json:"time"`
+}
+
+// Run is a run as it was read.
+type Run struct {
+	Summary Summary   `json:"summary"`
+	State   run.State `json:"state"`
+	Waiting []Waiting `json:"waiting,omitempty"`
+
+	Items []model.Item             `json:"-"`
+	Prior map[string]run.PriorCall `json:"-"`
+}
+
+// dir is the directory of a run.
+func (d Dir) dir(id string) (string, error) { return runlog.Dir(d.Path, id) }
+
+// IDs lists the runs, the oldest first.
+func (d Dir) IDs() ([]string, error) {
+	entries, err := os.ReadDir(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, e := range entries {
+		if _, err := d.dir(e.Name()); err == nil && e.IsDir() {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, nil
+}
+
+// Find gives the id of a run by the beginning of it.
+func (d Dir) Find(text string) (string, error) {
+	ids, err := d.IDs()
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, id := range ids {
+		if id == text {
+			return id, nil
+		}
+		if text != "" && strings.HasPrefix(id, text) {
+			found = append(found, id)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", errs.New(errs.InvalidArgument, "there is no run %q in %s", text, d.Path).WithHint("berth runs list shows them")
+	case 1:
+		return found[0], nil
+	default:
+		return "", errs.New(errs.InvalidArgument, "%q is the beginning of %d runs: %s", text, len(found), strings.Join(found, ", ")).
+			WithHint("give more of the id")
+	}
+}
+
+// List reads all runs, the oldest first. One that cannot be read says why.
+func (d Dir) List() ([]Summary, error) {
+	ids, err := d.IDs()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Summary, 0, len(ids))
+	for _, id := range ids {
+		r, err := d.Read(id)
+		if err != nil {
+			r = &Run{Summary: Summary{ID: id, Error: err.Error()}}
+		}
+		all = append(all, r.Summary)
+	}
+	return all, nil
+}
+
+// Read reads a run, whatever it is doing.
+func (d Dir) Read(id string) (*Run, error) {
+	dir, err := d.dir(id)
+	if err != nil {
+		return nil, err
+	}
+	v, err := runlog.OpenView(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close() // it was only read
+	r := &Run{Summary: Summary{ID: id}}
+	covers := map[string]string{}
+	for rec, err := range v.Records() {
+		if err != nil {
+			return nil, err
+		}
+		if r.Summary.Started.IsZero() {
+			r.Summary.Started = rec.Time
+		}
+		r.Summary.Updated = rec.Time
+		if rec.Type == stream.EntryType {
+			noteCovers(covers, rec.Data)
+		}
+	}
+	h, err := history.Read(v)
+	if err != nil {
+		return nil, err
+	}
+	r.State, r.Items, r.Prior = h.State, h.Items, h.Prior
+	s, sum := &r.State, &r.Summary
+	sum.Status, sum.Agent, sum.Turns, sum.Usage, sum.Worked = s.Status, s.Agent, s.Turn, s.Usage, s.Elapsed
+	if sum.Live, err = runlog.Live(dir); err != nil {
+		return nil, err
+	}
+	for i := range s.Calls {
+		c := &s.Calls[i]
+		if c.Stage != run.StageAsk {
+			continue
+		}
+		it, err := v.Get(c.Item)
+		if err != nil {
+			return nil, err
+		}
+		w := Waiting{Effect: c.Slot.ID, CallID: c.CallID, Agent: s.Agent, Tool: c.Name, Reason: c.Reason, Unsure: c.Unsure}
+		if !c.Unsure {
+			w.Covers = covers[c.CallID]
+		}
+		if mc, ok := it.ToolCall(); ok {
+			if w.Arguments = json.RawMessage(mc.Arguments); !json.Valid(w.Arguments) {
+				w.Arguments, _ = json.Marshal(mc.Arguments) // a text always can be
+			}
+		}
+		if w.Decision, err = d.Decision(id, w.Effect); err != nil {
+			return nil, err
+		}
+		r.Waiting = append(r.Waiting, w)
+		sum.Waiting++
+	}
+	return r, nil
+}
+
+// noteCovers remembers what an answer to a question would cover.
+func noteCovers(covers map[string]string, data []byte) {
+	var ev struct {
+		Type event.Kind           `json:"type"`
+		Data event.ApprovalWanted `json:"data"`
+	}
+	if json.Unmarshal(data, &ev) == nil && ev.Type == event.KindApprovalWanted {
+		covers[ev.Data.CallID] = ev.Data.Covers
+	}
+}
+
+func decisionName(e run.EffectID) string { return fmt.Sprintf("decision-%d.json", e) }
+
+// Decision is what was decided about a call and is not in the log yet; nil = nothing.
+func (d Dir) Decision(id string, effect run.EffectID) (*Decision, error) {
+	dir, err := d.dir(id)
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(filepath.Join(dir, decisionName(effect)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var dec Decision
+	if err := json.Unmarshal(b, &dec); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, decisionName(effect)), err)
+	}
+	return &dec, nil
+}
+
+// Decide decides about a call. When somebody was first, it gives that decision and false.
+func (d Dir) Decide(id string, effect run.EffectID, dec Decision) (Decision, bool, error) {
+	dir, err := d.dir(id)
+	if err != nil {
+		return dec, false, err
+	}
+	b, err := json.Marshal(dec)
+	if err != nil {
+		return dec, false, err
+	}
+	f, err := os.CreateTemp(dir, "decision-*.new")
+	if err != nil {
+		return dec, false, err
+	}
+	defer os.Remove(f.Name()) // the link stays
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return dec, false, err
+	}
+	err = os.Link(f.Name(), filepath.Join(dir, decisionName(effect)))
+	if errors.Is(err, fs.ErrExist) {
+		was, err := d.Decision(id, effect)
+		if err != nil || was == nil {
+			return dec, false, cmp.Or(err, errors.New("the decision that was there is gone"))
+		}
+		return *was, false, nil
+	}
+	return dec, err == nil, err
+}
+
+// Remove removes a run that no process works on.
+func (d Dir) Remove(id string) error {
+	dir, err := d.dir(id)
+	if err != nil {
+		return err
+	}
+	switch live, err := runlog.Live(dir); {
+	case err == nil && live:
+		return errs.New(errs.InvalidArgument, "a process works on run %s", id).WithHint("stop it first with Ctrl-C")
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// Latest chooses the run that was worked on last of those that ok takes; empty = none.
+func Latest(all []Summary, ok func(*Summary) bool) string {
+	slices.SortFunc(all, func(a, b Summary) int { return b.Updated.Compare(a.Updated) })
+	for i := range all {
+		if ok(&all[i]) {
+			return all[i].ID
+		}
+	}
+	return ""
+}
