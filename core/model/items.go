@@ -256,3 +256,12 @@ func newItem(t ItemType, v any) Item {
 	}
 	return Item{Type: t, Raw: bytes.TrimRight(b.Bytes(), "\n")}
 }
+
+// JSON is the call's arguments as a JSON value: a text that is none becomes a string.
+func (c ToolCall) JSON() json.RawMessage {
+	if json.Valid([]byte(c.Arguments)) {
+		return json.RawMessage(c.Arguments)
+	}
+	raw, _ := json.Marshal(c.Arguments) // a string always can be
+	return raw
+}

@@ -4,7 +4,6 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -73,10 +72,7 @@ func (x *executor) askApproval(ctx context.Context, ef run.AskApproval) error {
 		return err
 	}
 	a := Approval{ID: ef.ID, Call: c, Fingerprint: ef.Call.Fingerprint, Agent: ef.Agent, Reason: ef.Reason, Unsure: ef.Unsure}
-	wanted := event.ApprovalWanted{CallID: c.CallID, Tool: c.Name, Reason: ef.Reason, Unsure: ef.Unsure}
-	if wanted.Arguments, err = argumentsJSON(c); err != nil {
-		return err
-	}
+	wanted := event.ApprovalWanted{CallID: c.CallID, Tool: c.Name, Arguments: c.JSON(), Reason: ef.Reason, Unsure: ef.Unsure}
 	// A tool that went away between a crash and the resume is not there to ask.
 	if t := x.ready.tools.find(c); t != nil && x.cfg.Rules != nil && !ef.Unsure {
 		if ac, err := subject(t, c, ef.Agent); err == nil {
@@ -170,13 +166,6 @@ func interrupted(message string) *run.Problem {
 		p.Message += ": " + message
 	}
 	return p
-}
-
-func argumentsJSON(c model.ToolCall) (json.RawMessage, error) {
-	if json.Valid([]byte(c.Arguments)) {
-		return json.RawMessage(c.Arguments), nil
-	}
-	return json.Marshal(c.Arguments)
 }
 
 // save puts a checkpoint into the log. It is called in a tool's goroutine and waits until it is there.

@@ -142,6 +142,9 @@ func (x *executor) invoke(ctx context.Context, t tool.Tool, ef run.RunTool, c mo
 	})
 	live.End()
 	switch {
+	case err == nil && res.Error != nil && res.Error.Code == string(errs.SandboxGone):
+		// The call was cut off with all that ran there. A resume finds the sandbox again, and asks whether to make it again.
+		return outcome{err: fmt.Errorf("tool %q: %w", c.Name, errs.New(errs.SandboxGone, "%s", res.Error.Message))}
 	case err == nil:
 		return outcome{res: res}
 	case errors.Is(err, tool.ErrUnsure):

@@ -200,9 +200,7 @@ func (d Dir) Read(id string) (*Run, error) {
 			w.Covers = covers[c.CallID]
 		}
 		if mc, ok := it.ToolCall(); ok {
-			if w.Arguments = json.RawMessage(mc.Arguments); !json.Valid(w.Arguments) {
-				w.Arguments, _ = json.Marshal(mc.Arguments) // a text always can be
-			}
+			w.Arguments = mc.JSON()
 		}
 		if w.Decision, err = d.Decision(id, w.Effect); err != nil {
 			return nil, err
