@@ -211,8 +211,9 @@ func (r *live) config(log *runlog.Log) (runner.Config, error) {
 	if err != nil {
 		return runner.Config{}, err
 	}
+	desk := &runs.Desk{Dir: r.h.Runs(), RunID: o.ID, Ask: o.Approve, KeepFor: r.keepFor(), Now: r.h.cfg.Now}
 	cfg := runner.Config{
-		Rules: rules, Approve: r.approve,
+		Rules: rules, Approve: desk.Approve,
 		RunID: o.ID, Run: o.Run, Model: o.Model, ModelName: o.Name, Log: log, Emit: r.emit, Stop: o.Stop, Now: r.h.cfg.Now,
 		Tools: func(s runner.Session) ([]tool.Tool, error) {
 			if ws, ok := s.(*workspace); ok {
