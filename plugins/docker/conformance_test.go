@@ -5,6 +5,7 @@ package main
 import (
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/berth-dev/berth/plugins/docker/internal/inside"
 	"github.com/berth-dev/berth/sdk/conformance"
@@ -23,7 +24,8 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Options{
 		Binary: "/proc/self/exe", Env: []string{asDriver + "=1", inside.EnvGuest + "=" + builtGuest}, Parallel: atOnce, Faults: true,
 		ProcessConfig: values(t, map[string]any{"host": e.Where}),
-		Lives:         10, // each takes an engine half a second
+		// Each of these takes an engine half a second, and many times that on a loaded machine.
+		Lives: 10, Timeout: 5 * time.Minute,
 		SandboxConfig: values(t, map[string]any{"image": image, "network": "none", "pull": "never"}),
 	})
 }
