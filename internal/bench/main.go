@@ -121,6 +121,7 @@ func measure(ctx context.Context, only, out, bin string, quick bool) error {
 		{"manifest", manifestTime},
 		{"local_dir", localDirTime},
 		{"scale", scaleTime},
+		{"snapshot", snapshotTime},
 		{"docker/life", withEngine((*dockerBench).life)},
 		{"docker/first", withEngine((*dockerBench).first)},
 		{"docker/stop", withEngine((*dockerBench).stop)},
