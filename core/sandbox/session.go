@@ -156,6 +156,9 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 			return nil, err
 		}
 	}
+	if s.info.Root != "" {
+		s.root = s.info.Root // a sandbox that confines nothing has its workspace where the machine has room for it
+	}
 	if err := s.confined(); err != nil {
 		return nil, err
 	}
