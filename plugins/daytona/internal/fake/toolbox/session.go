@@ -339,6 +339,9 @@ func (t *Toolbox) commandInput(w http.ResponseWriter, r *http.Request) {
 	}
 	f, err := os.OpenFile(filepath.Join(c.dir, "in"), os.O_RDWR, 0) // both ways, so that nobody has to read it yet
 	if err == nil {
+		if !c.suppress {
+			c.add(markOut + req.Data + "\n") // before what the command makes of it
+		}
 		_, err = f.WriteString(req.Data + "\n")
 		c.mu.Lock()
 		c.inputs = append(c.inputs, f) // what nobody has read is lost when the last one closes it
@@ -347,9 +350,6 @@ func (t *Toolbox) commandInput(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		refuse(w, r, err)
 		return
-	}
-	if !c.suppress {
-		c.add(markOut + req.Data + "\n")
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
