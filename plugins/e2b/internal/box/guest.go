@@ -143,7 +143,21 @@ func isGuest(r client.Running) bool {
 }
 
 // endGuest ends a guest in order, with all that it started, and else by force.
-func (b *Box) endGuest(ctx context.Context, pid uint32) error {
+//
+// A stream that breaks says nothing of the process, which may have ended just then: it is looked for again.
+func (b *Box) endGuest(ctx context.Context, pid uint32) (err error) {
+	for range endTries {
+		if err = b.endGuestOnce(ctx, pid); !errors.Is(err, errs.ExecTransport) || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// endTries bounds how often a guest that is to end is looked for over broken streams.
+const endTries = 3
+
+func (b *Box) endGuestOnce(ctx context.Context, pid uint32) error {
 	proc, err := b.remote.Attach(ctx, pid, asRoot)
 	if errors.Is(err, errs.ProcessUnknown) {
 		return nil
