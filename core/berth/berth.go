@@ -15,6 +15,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/berth-dev/berth/core/berth/choose"
+	"github.com/berth-dev/berth/core/berth/watch"
+	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/spec"
@@ -29,7 +32,7 @@ const DefaultDriver = "unixlocal"
 // Config is for [New].
 type Config struct {
 	Plugins  *plugin.Manager // required; the caller closes it
-	Watch    *Watch          // what Plugins tells; nil = sessions are not told
+	Watch    *watch.Watch    // what Plugins tells; nil = sessions are not told
 	CacheDir string          // for repositories; required
 	RunsDir  string          // of run logs; required
 	// Store gives the state store; it is asked when a sandbox is wanted, and closed by the caller. Required.
@@ -37,7 +40,7 @@ type Config struct {
 	KeyFile string // of the key that seals session states, made when there is none; required
 	// DefaultDriver is used where a project names no driver; empty = [DefaultDriver].
 	DefaultDriver string
-	DefaultModel  string           // where neither agent nor run names one; empty = the model package's
+	DefaultModel  string           // where neither agent nor run names one; empty = what the environment says, else [choose.FallbackModel]
 	Now           func() time.Time // nil = time.Now
 	Confined      string           // see [sandbox.Config]
 }
@@ -54,6 +57,11 @@ func New(cfg Config) *Harness {
 		cfg.Now = time.Now
 	}
 	return &Harness{cfg: cfg}
+}
+
+// Model makes the model that a run uses; see [choose.Model].
+func (h *Harness) Model(ctx context.Context, p *spec.Project, r *spec.Run, wish string) (m model.Model, name string, err error) {
+	return choose.Model(ctx, p, r, wish, h.cfg.DefaultModel)
 }
 
 // DriverOf is the name of a sandbox's driver.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-dev/berth/core/capability/filesystem"
 	"github.com/berth-dev/berth/core/capability/shell"
+	"github.com/berth-dev/berth/core/manifest"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/prompt"
 	"github.com/berth-dev/berth/core/runner"
@@ -17,6 +18,8 @@ import (
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/tool"
 )
+
+var treeOptions = manifest.TreeOptions{}
 
 // capabilities are what an agent can do in its sandbox.
 type capabilities struct {

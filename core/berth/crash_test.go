@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/core/berth"
+	"github.com/berth-dev/berth/core/berth/watch"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model/replay"
 	"github.com/berth-dev/berth/core/plugin"
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // coreMain performs the run that the environment describes, and says what happens.
 func coreMain(dir string) {
-	watch := &berth.Watch{}
+	w := &watch.Watch{}
 	m := plugin.NewManager(localtest.Config(dir, os.Getenv("TEST_CORE_DRIVER")))
 	t, err := replay.Open(filepath.Join(dir, "transcript"))
 	if err != nil {
@@ -50,7 +51,7 @@ func coreMain(dir string) {
 		panic(err)
 	}
 	r.Sandbox.Session.OrphanTTL = &ttl
-	res, err := harness(m, watch, dir).Run(context.Background(), berth.RunOptions{
+	res, err := harness(m, w, dir).Run(context.Background(), berth.RunOptions{
 		ID: os.Getenv("TEST_CORE_RUN"), Project: p, Run: r, Name: "replay", Model: replay.New(t),
 		Emit: func(ev event.Event) {
 			if out, ok := ev.Data.(event.ToolOutput); ok && strings.Contains(out.Text, "up") {
@@ -101,9 +102,9 @@ func killedCore(t *testing.T, host *localtest.Host, id, ttl, transcript string) 
 // The core is killed in the middle of a command: its driver ends; the guest, when its lease is over, ends everything; and
 // the run is completed by another process in the same workspace.
 func TestCoreKilled(t *testing.T) {
-	watch := &berth.Watch{}
-	host := localtest.New(t, watch.Notify)
-	f := &fixture{host: host, Harness: harness(host.Manager, watch, host.Dir)}
+	w := &watch.Watch{}
+	host := localtest.New(t, w.Notify)
+	f := &fixture{host: host, Harness: harness(host.Manager, w, host.Dir)}
 	id, mark := runlog.NewID(time.Now()), localtest.Mark()
 	transcript := script(t,
 		turn{"calls": []any{exec(fmt.Sprintf("echo kept >> state.txt; (setsid sh -c 'sleep 1000; : %[1]s' &); echo up; sleep 1000; : %[1]s", mark))}},
@@ -124,9 +125,9 @@ func TestCoreKilled(t *testing.T) {
 
 // When another process comes back within the lease, it finds the command that still runs, with all of its output.
 func TestCoreKilledWithinLease(t *testing.T) {
-	watch := &berth.Watch{}
-	host := localtest.New(t, watch.Notify)
-	f := &fixture{host: host, Harness: harness(host.Manager, watch, host.Dir)}
+	w := &watch.Watch{}
+	host := localtest.New(t, w.Notify)
+	f := &fixture{host: host, Harness: harness(host.Manager, w, host.Dir)}
 	id, mark := runlog.NewID(time.Now()), localtest.Mark()
 	const lines = 120
 	var want strings.Builder

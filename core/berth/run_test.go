@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berth-dev/berth/core/berth"
+	"github.com/berth-dev/berth/core/berth/watch"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/model/replay"
@@ -39,12 +40,12 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	watch := &berth.Watch{}
-	host := localtest.New(t, watch.Notify)
-	return &fixture{host: host, Harness: harness(host.Manager, watch, host.Dir)}
+	w := &watch.Watch{}
+	host := localtest.New(t, w.Notify)
+	return &fixture{host: host, Harness: harness(host.Manager, w, host.Dir)}
 }
 
-func harness(m *plugin.Manager, w *berth.Watch, dir string) *berth.Harness {
+func harness(m *plugin.Manager, w *watch.Watch, dir string) *berth.Harness {
 	return berth.New(berth.Config{
 		Plugins: m, Watch: w, CacheDir: filepath.Join(dir, "core-cache"), RunsDir: filepath.Join(dir, "runs"),
 		Store: store(dir), KeyFile: filepath.Join(dir, "session.key"),

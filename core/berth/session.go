@@ -171,7 +171,7 @@ func (h *Harness) sandbox(ctx context.Context, p *spec.Project, o *SandboxOption
 	if err != nil {
 		return nil, err
 	}
-	opened, over := h.cfg.Watch.begin(part.ID, handle.Status().Driver, o.Emit)
+	opened, over := h.cfg.Watch.Begin(part.ID, handle.Status().Driver, o.Emit)
 	s, err := sandbox.Open(ctx, sandbox.Config{
 		ID: part.ID, Driver: handle, DriverName: name, Spec: o.Sandbox, Manifest: o.Manifest, RunAs: runAs, Vars: o.Vars,
 		Labels: part.Labels, CacheDir: h.cfg.CacheDir, Emit: o.Emit, Now: h.cfg.Now, Keep: o.Keep,

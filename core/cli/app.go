@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/berth-dev/berth/core/berth"
+	"github.com/berth-dev/berth/core/berth/watch"
 	"github.com/berth-dev/berth/core/catalog"
 	"github.com/berth-dev/berth/core/config"
 	"github.com/berth-dev/berth/core/config/host"
@@ -47,7 +48,7 @@ type app struct {
 	host       *host.Config
 	catalog    *catalog.Catalog
 	plugins    *plugin.Manager
-	watch      berth.Watch
+	watch      watch.Watch
 	state      state.Store
 	logFile    io.Closer
 }

@@ -56,12 +56,12 @@ lists them. When two decide, the first counts, and the other is told.`,
 			if err != nil {
 				return err
 			}
-			chosen, err := choose(r, append(args, "")[1], all)
+			picked, err := chosen(r, append(args, "")[1], all)
 			if err != nil {
 				return err
 			}
 			d.Allow, d.By, d.Time = allow, who(), time.Now()
-			return a.decide(dir, r, chosen, d)
+			return a.decide(dir, r, picked, d)
 		},
 	}
 	f := c.Flags()
@@ -74,7 +74,7 @@ lists them. When two decide, the first counts, and the other is told.`,
 }
 
 // choose finds the calls that are meant.
-func choose(r *runs.Run, text string, all bool) ([]runs.Waiting, error) {
+func chosen(r *runs.Run, text string, all bool) ([]runs.Waiting, error) {
 	var open []runs.Waiting
 	for _, w := range r.Waiting {
 		switch {

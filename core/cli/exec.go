@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/berth-dev/berth/core/berth"
+	"github.com/berth-dev/berth/core/berth/choose"
 	"github.com/berth-dev/berth/core/cli/show"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/run"
@@ -75,7 +76,7 @@ project the sandbox is the default one. Ctrl-C goes to the command; a third one 
 func (a *app) execProject(ctx context.Context, f *runFlags) (*spec.Project, *spec.Run, error) {
 	none := &spec.Project{Dir: f.Path}
 	if f.Path == a.Dir && !hasProject(f.Path) {
-		sb, err := berth.ChooseSandbox(none, &spec.Run{}, f.Sandbox)
+		sb, err := choose.Sandbox(none, &spec.Run{}, f.Sandbox)
 		return none, &spec.Run{Sandbox: sb}, err
 	}
 	l, err := a.load(ctx, f.Path, &f.projectFlags)
@@ -84,7 +85,7 @@ func (a *app) execProject(ctx context.Context, f *runFlags) (*spec.Project, *spe
 	}
 	r := &spec.Run{}
 	if len(l.Project.Runs)+len(l.Project.Agents) > 0 {
-		if r, err = berth.Choose(l.Project, f.Run); err != nil {
+		if r, err = choose.Run(l.Project, f.Run); err != nil {
 			return nil, nil, err
 		}
 	} else if len(l.Project.Manifests) == 1 {
@@ -95,7 +96,7 @@ func (a *app) execProject(ctx context.Context, f *runFlags) (*spec.Project, *spe
 	if r.Manifest == nil && r.Agent != nil {
 		r.Manifest = r.Agent.Manifest
 	}
-	r.Sandbox, err = berth.ChooseSandbox(l.Project, r, f.Sandbox)
+	r.Sandbox, err = choose.Sandbox(l.Project, r, f.Sandbox)
 	return l.Project, r, err
 }
 

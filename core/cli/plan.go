@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-dev/berth/core/berth"
+	"github.com/berth-dev/berth/core/berth/choose"
 )
 
 func (a *app) planCommand() *cobra.Command {
@@ -31,12 +32,12 @@ model would be told and which tools it would have. Nothing is fetched and no san
 			if err != nil {
 				return err
 			}
-			r, err := berth.Choose(l.Project, f.Run)
+			r, err := choose.Run(l.Project, f.Run)
 			if err != nil {
 				return err
 			}
 			if r.Agent.Sandboxed {
-				if r.Sandbox, err = berth.ChooseSandbox(l.Project, r, f.Sandbox); err != nil {
+				if r.Sandbox, err = choose.Sandbox(l.Project, r, f.Sandbox); err != nil {
 					return err
 				}
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-dev/berth/core/berth"
+	"github.com/berth-dev/berth/core/berth/choose"
 	"github.com/berth-dev/berth/core/cli/show"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/model/replay"
@@ -133,7 +134,7 @@ func (a *app) prepare(ctx context.Context, f *runFlags, prompt string) (*prepare
 	if err != nil {
 		return nil, err
 	}
-	r, err := berth.Choose(l.Project, f.Run)
+	r, err := choose.Run(l.Project, f.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func (a *app) prepare(ctx context.Context, f *runFlags, prompt string) (*prepare
 	}
 	f.Input = r.Input
 	if r.Agent.Sandboxed {
-		if r.Sandbox, err = berth.ChooseSandbox(l.Project, r, f.Sandbox); err != nil {
+		if r.Sandbox, err = choose.Sandbox(l.Project, r, f.Sandbox); err != nil {
 			return nil, err
 		}
 	}

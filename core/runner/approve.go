@@ -12,6 +12,7 @@ import (
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runlog"
+	"github.com/berth-dev/berth/core/runner/calling"
 	"github.com/berth-dev/berth/core/runner/history"
 	"github.com/berth-dev/berth/core/tool"
 )
@@ -42,28 +43,13 @@ type Decision struct {
 	By     string // who decided, for the log; may be empty
 }
 
-// unsureText is what there is to say about a call that may have been made.
-const unsureText = "berth ended while this call was made: it may have done all, a part or nothing of its work"
-
 // judge asks the rules about a call.
 func (x *executor) judge(t tool.Tool, c model.ToolCall, agent string) (approval.Ruling, error) {
-	ac, err := subject(t, c, agent)
+	ac, err := calling.Subject(t, c, agent)
 	if err != nil || x.cfg.Rules == nil {
 		return approval.Ruling{}, err
 	}
 	return x.cfg.Rules.Judge(ac, x.state.Answers), nil
-}
-
-// subject is a call as the rules see it. An error says that the tool will refuse the call.
-func subject(t tool.Tool, c model.ToolCall, agent string) (*approval.Call, error) {
-	ac := &approval.Call{Agent: agent, Tool: c.Name, Arguments: arguments(c)}
-	about, ok := t.(tool.Clear)
-	if !ok {
-		return ac, nil
-	}
-	var err error
-	ac.Subject, err = about.About(ac.Arguments)
-	return ac, err
 }
 
 func (x *executor) askApproval(ctx context.Context, ef run.AskApproval) error {
@@ -74,8 +60,8 @@ func (x *executor) askApproval(ctx context.Context, ef run.AskApproval) error {
 	a := Approval{ID: ef.ID, Call: c, Fingerprint: ef.Call.Fingerprint, Agent: ef.Agent, Reason: ef.Reason, Unsure: ef.Unsure}
 	wanted := event.ApprovalWanted{CallID: c.CallID, Tool: c.Name, Arguments: c.JSON(), Reason: ef.Reason, Unsure: ef.Unsure}
 	// A tool that went away between a crash and the resume is not there to ask.
-	if t := x.ready.tools.find(c); t != nil && x.cfg.Rules != nil && !ef.Unsure {
-		if ac, err := subject(t, c, ef.Agent); err == nil {
+	if t := x.ready.tools.Find(c); t != nil && x.cfg.Rules != nil && !ef.Unsure {
+		if ac, err := calling.Subject(t, c, ef.Agent); err == nil {
 			a.Covers = x.cfg.Rules.Kind(ac)
 			wanted.Covers = approval.Describe(a.Covers)
 			x.asks[ef.ID] = ac
@@ -104,7 +90,7 @@ func (x *executor) askApproval(ctx context.Context, ef run.AskApproval) error {
 			case errors.Is(err, ErrUndecided):
 				x.undecided[ef.ID] = true
 			case err != nil:
-				x.decided(c, ef, Decision{}, denied("the approval could not be asked for: "+err.Error(), ""))
+				x.decided(c, ef, Decision{}, calling.Denied("the approval could not be asked for: "+err.Error(), ""))
 			default:
 				x.decided(c, ef, d, nil)
 			}
@@ -120,11 +106,11 @@ func (x *executor) decided(c model.ToolCall, ef run.AskApproval, d Decision, pro
 	switch {
 	case d.Allow:
 	case ef.Unsure:
-		ev.Problem = interrupted(d.Message)
+		ev.Problem = calling.Interrupted(d.Message)
 	case problem != nil:
 		ev.Problem = problem
 	default:
-		ev.Problem = denied(d.Message, "the call was not approved")
+		ev.Problem = calling.Denied(d.Message, "the call was not approved")
 	}
 	ac := x.asks[ef.ID]
 	delete(x.asks, ef.ID)
@@ -153,19 +139,6 @@ func (x *executor) tellDecided(callID, name string, d Decision, a *run.Answer) {
 		ev.Covers = approval.Describe(a.Covers)
 	}
 	x.stream.Send(ev)
-}
-
-// interrupted tells the model of a call that may have been made and is not made again.
-func interrupted(message string) *run.Problem {
-	p := &run.Problem{
-		Code:    run.CodeInterrupted,
-		Message: "the run was interrupted while this call was made; it may have done all, a part or nothing of its work, and was not made again",
-		Hint:    "see what it has done, and make a new call if that is right",
-	}
-	if message != "" {
-		p.Message += ": " + message
-	}
-	return p
 }
 
 // save puts a checkpoint into the log. It is called in a tool's goroutine and waits until it is there.

@@ -20,7 +20,7 @@ func (x *executor) callModel(ctx context.Context, ef run.CallModel) error {
 		Model:          x.cfg.ModelName,
 		Items:          x.items[ef.Items.From:ef.Items.To:ef.Items.To],
 		Instructions:   x.ready.system,
-		Tools:          x.ready.tools.specs,
+		Tools:          x.ready.tools.Specs,
 		Settings:       x.cfg.Run.Settings.Over(x.cfg.Run.Agent.Settings),
 		IdempotencyKey: fmt.Sprintf("%s-%d", x.cfg.RunID, ef.ID),
 	}

@@ -10,26 +10,35 @@ import (
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/run"
+	"github.com/berth-dev/berth/core/runner/calling"
 	"github.com/berth-dev/berth/core/runner/stream"
+	"github.com/berth-dev/berth/core/tool"
 	"github.com/berth-dev/berth/sdk/errs"
 )
 
 // readiness is what an agent needs for its turns.
 type readiness struct {
-	tools  toolbox
+	tools  calling.Toolbox
 	system string
 }
 
 // prepare gets tools and instructions, once in a process.
 func prepare(ctx context.Context, cfg *Config, st *stream.Stream, s Session) (readiness, error) {
-	tools, warnings, err := newToolbox(cfg, s)
+	var tools []tool.Tool
+	if cfg.Tools != nil {
+		var err error
+		if tools, err = cfg.Tools(s); err != nil {
+			return readiness{}, fmt.Errorf("prepare the tools: %w", err)
+		}
+	}
+	box, warnings, err := calling.NewToolbox(cfg.Run.Agent.Label, tools, cfg.Run.OnToolCollision == "warn")
 	if err != nil {
 		return readiness{}, err
 	}
 	for _, w := range warnings {
 		st.Send(w)
 	}
-	r := readiness{tools: tools}
+	r := readiness{tools: box}
 	if cfg.Instructions != nil {
 		if r.system, err = cfg.Instructions(ctx, s); err != nil {
 			return readiness{}, fmt.Errorf("prepare the instructions: %w", err)
@@ -52,7 +61,7 @@ func (x *executor) prepareSandbox(ctx context.Context, ef run.PrepareSandbox) {
 			x.session, x.ready = s, r
 			if err != nil {
 				x.keepCause(err)
-				return run.SandboxFailed{Time: x.cfg.Now(), Effect: ef.ID, Error: failureOf("sandbox", err)}, nil //nolint:nilerr // the event is the failure
+				return run.SandboxFailed{Time: x.cfg.Now(), Effect: ef.ID, Error: calling.FailureOf("sandbox", err)}, nil //nolint:nilerr // the event is the failure
 			}
 			return run.SandboxPrepared{Time: x.cfg.Now(), Effect: ef.ID}, nil
 		}
@@ -80,15 +89,6 @@ func (x *executor) closeSession(ctx context.Context, s Session, status run.Statu
 		}
 		x.stream.Send(w)
 	}
-}
-
-// failureOf is an error as the engine knows it, with the code and hint of an *errs.Error.
-func failureOf(code string, err error) run.Failure {
-	f := run.Failure{Code: code, Message: err.Error()}
-	if e, ok := errors.AsType[*errs.Error](err); ok {
-		f.Code, f.Hint = string(e.Code), e.Hint
-	}
-	return f
 }
 
 // keepCause remembers an error that may end the run, so that the caller can look into it.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package berth
+// Package choose finds out what is meant when a project leaves it open, or a person asks for something else than it says:
+// which run, which sandbox, which model. It starts nothing.
+package choose
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,7 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berth-dev/berth/core/manifest"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/model/openai"
 	"github.com/berth-dev/berth/core/model/replay"
@@ -26,10 +28,9 @@ const modelEnv = "OPENAI_DEFAULT_MODEL"
 
 const apiReplay = "replay"
 
-var treeOptions = manifest.TreeOptions{}
-
-// Model makes the model that a run uses. Wish overrides what run and agent say; empty = no wish.
-func (h *Harness) Model(ctx context.Context, p *spec.Project, r *spec.Run, wish string) (m model.Model, name string, err error) {
+// Model makes the model that a run uses. Wish overrides what run and agent say, usual is the name where nothing says one;
+// empty = no wish, and what the environment says.
+func Model(ctx context.Context, p *spec.Project, r *spec.Run, wish, usual string) (m model.Model, name string, err error) {
 	choice := r.Model
 	if choice == nil {
 		choice = r.Agent.Model
@@ -47,7 +48,7 @@ func (h *Harness) Model(ctx context.Context, p *spec.Project, r *spec.Run, wish 
 	if b := choice.Model; b != nil {
 		name, provider = b.Name, b.Provider
 		if len(b.Fallback) > 0 {
-			return nil, "", unavailable(b.Pos, "model %q has fallbacks", b.Label)
+			return nil, "", errs.New(errs.Unsupported, "model %q has fallbacks, which berth cannot do yet", b.Label)
 		}
 		r.Settings = r.Settings.Over(r.Agent.Settings.Over(b.Settings))
 	} else {
@@ -62,7 +63,7 @@ func (h *Harness) Model(ctx context.Context, p *spec.Project, r *spec.Run, wish 
 		}
 	}
 	if name == "" {
-		name = h.defaultModel()
+		name = cmp.Or(usual, strings.ToLower(os.Getenv(modelEnv)), FallbackModel)
 	}
 	if provider != nil && provider.API == apiReplay {
 		t, err := replay.Open(provider.Transcript)
@@ -78,16 +79,6 @@ func (h *Harness) Model(ctx context.Context, p *spec.Project, r *spec.Run, wish 
 	return o, name, nil
 }
 
-func (h *Harness) defaultModel() string {
-	if h.cfg.DefaultModel != "" {
-		return h.cfg.DefaultModel
-	}
-	if m := os.Getenv(modelEnv); m != "" {
-		return strings.ToLower(m)
-	}
-	return FallbackModel
-}
-
 // onlyProvider is the provider of a project that has one; nil when it has none.
 func onlyProvider(p *spec.Project) (*spec.ModelProvider, error) {
 	switch labels := slices.Sorted(maps.Keys(p.Providers)); len(labels) {
@@ -101,9 +92,9 @@ func onlyProvider(p *spec.Project) (*spec.ModelProvider, error) {
 	}
 }
 
-// Choose gives the run that is meant: the named one, the only one, the one called "default", or the only agent. The
+// Run gives the run that is meant: the named one, the only one, the one called "default", or the only agent. The
 // result is a copy that the caller may change.
-func Choose(p *spec.Project, name string) (*spec.Run, error) {
+func Run(p *spec.Project, name string) (*spec.Run, error) {
 	labels := slices.Sorted(maps.Keys(p.Runs))
 	switch {
 	case name != "":
@@ -138,9 +129,9 @@ func clone(r *spec.Run) *spec.Run {
 	return &c
 }
 
-// ChooseSandbox gives the sandbox of a run: the wish, a label or a driver's name; what the run says; the only block.
+// Sandbox gives the sandbox of a run: the wish, a label or a driver's name; what the run says; the only block.
 // Nil is the default driver with its defaults.
-func ChooseSandbox(p *spec.Project, r *spec.Run, wish string) (*spec.Sandbox, error) {
+func Sandbox(p *spec.Project, r *spec.Run, wish string) (*spec.Sandbox, error) {
 	switch {
 	case wish != "" && p.Sandboxes[wish] != nil:
 		return p.Sandboxes[wish], nil

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package berth
+// Package watch passes what happens to driver processes on to the sessions whose sandboxes they hold.
+package watch
 
 import (
 	"fmt"
@@ -77,8 +78,8 @@ func (s *watched) translate(ev plugin.Event) event.Data {
 	return nil
 }
 
-// begin registers a session. The caller tells when it is open, and when it is over.
-func (w *Watch) begin(id, driver string, emit func(event.Data)) (opened func(*sandbox.Session), over func()) {
+// Begin registers a session. The caller tells when it is open, and when it is over.
+func (w *Watch) Begin(id, driver string, emit func(event.Data)) (opened func(*sandbox.Session), over func()) {
 	if w == nil || emit == nil {
 		return func(*sandbox.Session) {}, func() {}
 	}
