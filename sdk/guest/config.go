@@ -24,6 +24,10 @@ type Config struct {
 	Listen int `json:"listen,omitempty"`
 	// CallDir is where a host that knocks has its socket, see link.Knock; empty = no host is called.
 	CallDir string `json:"call_dir,omitempty"`
+	// Socket is the path of a unix socket that the guest makes and serves, instead of Listen. It is for guests that read
+	// their configuration from standard input: when it listens, the guest prints [Ready] and closes both streams. Whoever
+	// can start programs in the sandbox reaches it with ConnectArgs.
+	Socket string `json:"socket,omitempty"`
 	// Key proves both ends to each other. At least 16 bytes.
 	Key []byte `json:"key"`
 	// OrphanTTL is the lease; nil = DefaultOrphanTTL, 0 = end as soon as nobody is attached.
@@ -34,6 +38,8 @@ type Config struct {
 	Env       map[string]string  `json:"env,omitempty"`        // the base environment of every command
 	SecretEnv map[string]string  `json:"secret_env,omitempty"` // like Env, never listed
 	User      string             `json:"user,omitempty"`       // of commands that name none; empty = the guest's own
+	// Inherit makes the guest's own environment the base below Env and SecretEnv. It is never listed.
+	Inherit bool `json:"inherit,omitempty"`
 
 	Kill KillConfig `json:"kill,omitzero"`
 	// OOMFile holds a line "oom_kill N": memory.events or memory.oom_control of the commands' cgroup; empty = none.
@@ -65,6 +71,13 @@ type KillConfig struct {
 
 // Args gives the arguments (without the program's name) of a guest that reads its Config from descriptor fd.
 func Args(fd int) []string { return []string{"-config", strconv.Itoa(fd)} }
+
+// ConnectArgs gives the arguments of a program that carries its standard input and output to and from the guest which
+// serves socket, see [Config.Socket].
+func ConnectArgs(socket string) []string { return []string{"-connect", socket} }
+
+// Ready is the line that a guest prints when its socket listens.
+const Ready = "ready\n"
 
 // Line gives a configuration as it is sent to a guest with Args(0), ahead of the conversation on the same stream. It may
 // be sent again with each connection: a guest that has its configuration takes it for noise.

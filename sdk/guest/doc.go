@@ -27,4 +27,7 @@
 //
 // A driver starts the program with [Args] and writes one JSON [Config] to the named descriptor, or as a [Line] to its
 // standard input. The key is in it, and nowhere else: not in the environment, not in the arguments.
+//
+// Where nothing but programs can be started in a sandbox, the guest makes its own socket ([Config.Socket]), and each
+// connection is the standard streams of the same program with [ConnectArgs].
 package guest

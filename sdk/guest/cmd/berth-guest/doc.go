@@ -4,6 +4,7 @@
 //
 //	berth-guest -config FD        read a guest.Config from an inherited descriptor, confine, serve
 //	berth-guest -config 0         the same from a line of standard input, see guest.Line
+//	berth-guest -connect PATH     carry standard input and output to and from the guest that serves a socket
 //	berth-guest -signal SIG PID   signal everything in the caller's signal scope, unless PID, the guest, is in it
 //	berth-guest -version
 //

@@ -50,6 +50,12 @@ func run(args []string) int {
 		return 0
 	case len(args) == 3 && args[0] == "-signal":
 		return proc.HelperMain(args[1:])
+	case len(args) == 2 && args[0] == "-connect":
+		if err := connect(args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, "berth-guest:", err)
+			return 1
+		}
+		return 0
 	case len(args) == 2 && args[0] == "-config":
 	default:
 		fmt.Fprintln(os.Stderr, "berth-guest: it is started by a berth driver, with -config FD")
@@ -104,20 +110,35 @@ func serve(fd string) error {
 	if cfg.OrphanTTL != nil {
 		ttl = *cfg.OrphanTTL
 	}
+	secretEnv := cfg.SecretEnv
+	if cfg.Inherit {
+		secretEnv = inherited(cfg)
+	}
 	sc := server.Config{
 		Version: version.String(), Key: cfg.Key, OrphanTTL: ttl,
-		Root: cfg.Root, Env: cfg.Env, SecretEnv: cfg.SecretEnv, User: cfg.User, Files: files,
+		Root: cfg.Root, Env: cfg.Env, SecretEnv: secretEnv, User: cfg.User, Files: files,
 		SpawnThread: spawnThread, Kill: cfg.Kill, KillHelper: []string{"/proc/self/exe", "-signal"}, OOMFile: cfg.OOMFile,
 		MaxProcesses: cfg.MaxProcesses, PrivateNetwork: cfg.PrivateNetwork, Report: cfg.Report, CallDir: cfg.CallDir,
 	}
-	if cfg.Listen > 0 {
+	switch {
+	case cfg.Socket != "":
+		if sc.Listener, err = listen(cfg.Socket); err != nil {
+			return err
+		}
+		if std != nil {
+			_, err = std.out.WriteString(guest.Ready)
+			if err = errors.Join(err, std.Close()); err != nil {
+				return fmt.Errorf("say that the guest is ready: %w", err)
+			}
+		}
+	case cfg.Listen > 0:
 		f := os.NewFile(uintptr(cfg.Listen), "listener")
 		sc.Listener, err = net.FileListener(f)
 		f.Close()
 		if err != nil {
 			return fmt.Errorf("use descriptor %d to listen: %w", cfg.Listen, err)
 		}
-	} else {
+	default:
 		if std == nil {
 			if std, err = standardStreams(); err != nil {
 				return err
