@@ -6,7 +6,7 @@ GO          ?= go
 VERSION     ?= $(shell git describe --tags --exact-match 2>/dev/null || echo 0.1.0-dev)
 LDFLAGS     := -s -w -X github.com/berth-dev/berth/internal/version.version=$(VERSION)
 GOARCH      := $(shell $(GO) env GOARCH)
-DRIVERS     := daytona docker e2b unixlocal
+DRIVERS     := daytona docker e2b modal unixlocal
 GUESTS      := $(addprefix sdk/guest/embed/bin/berth-guest-linux-,amd64 arm64)
 LINT        := .bin/golangci-lint-v2.15.0
 
