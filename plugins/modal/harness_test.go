@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package main
 
 import (
@@ -21,7 +23,6 @@ import (
 	"github.com/berth-dev/berth/plugins/modal/internal/box"
 	"github.com/berth-dev/berth/plugins/modal/internal/fake"
 	"github.com/berth-dev/berth/plugins/modal/internal/fake/fstools"
-	"github.com/berth-dev/berth/plugins/modal/internal/place"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/schema"
 	"github.com/berth-dev/berth/sdk/serve"
@@ -36,8 +37,8 @@ const (
 	imageTag    = "busybox:test"
 )
 
-// builtGuest is the guest program, and imageDir the files of the one image that the fake vendor knows.
-var builtGuest, imageDir string
+// imageDir is the files of the one image that the fake vendor knows.
+var imageDir string
 
 // TestMain is also the vendor's program for files inside, and the driver.
 func TestMain(m *testing.M) {
@@ -53,15 +54,6 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		builtGuest = filepath.Join(dir, "berth-guest")
-		build := exec.Command("go", "build", "-tags", "berth_guest", "-trimpath", "-ldflags", "-s -w", "-o", builtGuest, "github.com/berth-dev/berth/sdk/guest/cmd/berth-guest")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
-		if out, err := build.CombinedOutput(); err != nil {
-			panic(string(out))
-		}
-		if err := os.Setenv(place.EnvGuest, builtGuest); err != nil {
-			panic(err)
-		}
 		imageDir = filepath.Join(dir, "image")
 		return m.Run()
 	}()
