@@ -120,6 +120,7 @@ const (
 	UnknownAccount       Code = 1806
 	ExposureNotTrusted   Code = 1807
 	StrategyNotSupported Code = 1808
+	StorageWrong         Code = 1809
 )
 
 // Agents.

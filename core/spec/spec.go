@@ -159,6 +159,7 @@ type SnapshotStore struct {
 	Kind, Label string
 	Fields      map[string]any // of the kind; see mounts/spec
 	Credentials map[string]value.Secret
+	Ambient     bool // use what identity the host's environment has
 	Prefix      string
 	Compression string // zstd, none
 	Key         value.Secret

@@ -3,6 +3,7 @@
 package decode
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/berth-dev/berth/core/config/read"
@@ -161,7 +162,11 @@ func (d *decoder) store(v *spec.SnapshotStore, r read.Reader, l string) {
 		Kind: kind, Label: l, Prefix: r.String("prefix"), Compression: r.String("compression"),
 		Key: r.Block("encryption").Secret("key"), Keep: keep.Int("keep"), MaxAge: keep.Duration("max_age"), Pos: r.Pos(),
 		Fields: r.Fields("prefix", "compression"), Credentials: r.Block("credentials").Credentials(),
+		Ambient: r.Block("credentials").Bool("ambient"),
 	}
+	fields := maps.Clone(v.Fields)
+	fields["prefix"] = v.Prefix
+	d.files.Storage(r, kind, fields, v.Credentials, v.Ambient)
 	if kind == "local" && r.Has("dir") {
 		v.Fields["dir"] = r.Path("dir")
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/berth-dev/berth/core/config/schema"
+	mounts "github.com/berth-dev/berth/mounts/spec"
 )
 
 // Write writes the reference.
@@ -25,7 +26,43 @@ func Write(w io.Writer) error {
 	for _, b := range schema.Root().Blocks {
 		p.block(b, nil)
 	}
+	p.storage()
 	return p.err
+}
+
+// storage writes which storage can be mounted where.
+func (p *printer) storage() {
+	p.line("\n## Storage\n")
+	p.line("What `mount` can bring into whose sandboxes, by kind; `auto` takes the first strategy that the driver has. The other")
+	p.line("drivers mount nothing yet.\n")
+	p.line("| kind | %s |", strings.Join(mounts.Drivers(), " | "))
+	p.line("| --- |%s", strings.Repeat(" --- |", len(mounts.Drivers())))
+	for _, k := range mounts.Kinds() {
+		row := fmt.Sprintf("| `%s` |", k)
+		for _, d := range mounts.Drivers() {
+			row += " " + or(strings.Join(mounts.Supports(d, k), ", "), "-") + " |"
+		}
+		p.line("%s", row)
+	}
+	p.line("\n| strategy | what it does | the credentials are in the | in this version |\n| --- | --- | --- | --- |")
+	for _, s := range mounts.Strategies() {
+		built := "no"
+		if s.Built {
+			built = "yes"
+		}
+		p.line("| `%s` | %s | %s | %s |", s.Name, s.Doc, s.Keys, built)
+	}
+	p.line("\n| kind | tools of `in_container` |\n| --- | --- |")
+	for _, k := range mounts.Kinds() {
+		p.line("| `%s` | %s |", k, strings.Join(mounts.Tools(k), ", "))
+	}
+}
+
+func or(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
 }
 
 type printer struct {

@@ -2,10 +2,14 @@
 
 package schema
 
-import "github.com/zclconf/go-cty/cty"
+import (
+	"github.com/zclconf/go-cty/cty"
+
+	mounts "github.com/berth-dev/berth/mounts/spec"
+)
 
 // remoteKinds are the kinds of remote storage.
-var remoteKinds = []string{"s3", "r2", "gcs", "azure_blob", "box", "s3_files"}
+var remoteKinds = mounts.Kinds()
 
 // MountKinds are the kinds of mount.
 func MountKinds() []string { return append(append([]string(nil), remoteKinds...), "host", "plugin") }
@@ -223,6 +227,16 @@ func remoteBody(kind string) []any {
 			str("mount_target_ip", "Address of the mount target.", example(`"10.0.0.5"`)),
 			str("access_point", "Access point.", example(`"fsap-1234"`)), region,
 			mapping("extra_options", "More mount options.", example(`{ noresvport = "" }`)),
+		}
+	case mounts.Rclone:
+		b := single("credentials", "Options of the backend that are secret, by rclone's names of them.", openBody(Secret, "An option."))
+		b.Flags |= Host
+		return []any{
+			str("backend", "Backend of rclone that berth-mount-rclone has: sftp, webdav, or that of another kind.", required, example(`"sftp"`)),
+			str("path", "Path on it.", example(`"data/2026"`)),
+			mapping("options", "Options of the backend that are no secret, by rclone's names of them.", host,
+				example(`{ host = "files.example.com", user = "data", known_hosts_file = "/home/me/.ssh/known_hosts" }`)),
+			b,
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ package workspace
 
 import (
 	"encoding/base64"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/value"
 	"github.com/berth-dev/berth/core/value/redact"
+	mounts "github.com/berth-dev/berth/mounts/spec"
 )
 
 // Reader reads manifests and collects what is wrong.
@@ -385,7 +387,10 @@ func (d *Reader) mount(r read.Reader, kind string) *spec.MountEntry {
 		if a := c.Block("assume_role"); a.OK() {
 			m.Settings["assume_role"] = a.Nested()
 		}
-		d.pairs(c)
+	}
+	d.Storage(r, kind, m.Fields, m.Credentials, r.Block("credentials").Bool("ambient"))
+	if why := mounts.Problem(m.MountPath); why != "" {
+		d.add(diag.Errorf(diag.PathNotAllowed, r.Node().Attr("mount_path").Expr.Range(), "mount_path %q is not allowed", diag.Printable(m.MountPath)).Labelf("%s", why))
 	}
 	if s := r.Block("strategy"); s.OK() {
 		m.Strategy = s.Node().Name()
@@ -399,27 +404,29 @@ func (d *Reader) mount(r read.Reader, kind string) *spec.MountEntry {
 	return m
 }
 
-// pairs reports half of a pair of keys.
-func (d *Reader) pairs(c read.Reader) {
-	for _, pair := range [][2]string{{"access_key_id", "secret_access_key"}, {"access_id", "secret_access_key"}, {"client_id", "client_secret"}} {
-		a, b := c.Node().Attrs[pair[0]], c.Node().Attrs[pair[1]]
-		if c.Node().Body.Attr(pair[0]) == nil || (a == nil) == (b == nil) {
-			continue
+// Storage reports what is wrong with what a mount or a store says of its storage.
+func (d *Reader) Storage(r read.Reader, kind string, fields map[string]any, creds map[string]value.Secret, ambient bool) {
+	if !slices.Contains(mounts.Kinds(), kind) {
+		return
+	}
+	src := &mounts.Source{Kind: kind, Fields: fields, Creds: slices.Sorted(maps.Keys(creds)), Ambient: ambient}
+	for _, f := range mounts.Check(src) {
+		rng := r.Node().Header
+		if a := r.Node().Attr(f.Field); f.Field != "" && a != nil {
+			if a.Bad || a.Later {
+				continue
+			}
+			rng = a.Expr.Range()
+		} else if c := r.Block("credentials"); f.Field == "" && c.OK() {
+			rng = c.Node().Header
 		}
-		missing, have := pair[0], b
-		if a != nil {
-			missing, have = pair[1], a
-		}
-		d.add(diag.Errorf(diag.MissingArgument, have.NameRange, "half of a pair of keys").Labelf("%q is needed too", missing))
+		d.add(diag.Errorf(diag.StorageWrong, rng, "%s storage cannot be reached so", kind).Labelf("%s", f.Text).Helpf("%s", f.Hint))
 	}
 }
 
 // pattern reports tools that cannot mount a kind of storage.
 func (d *Reader) pattern(kind string, p read.Reader) {
-	can := map[string][]string{
-		"s3": {"rclone", "mountpoint"}, "gcs": {"rclone", "mountpoint"}, "r2": {"rclone"}, "azure_blob": {"rclone", "fuse"},
-		"box": {"rclone"}, "s3_files": {"s3files"},
-	}[kind]
+	can := mounts.Tools(kind)
 	if len(can) > 0 && !slices.Contains(can, p.Node().Name()) {
 		d.add(diag.Errorf(diag.StrategyNotSupported, p.Node().Header, "%q cannot mount %s", p.Node().Name(), kind).
 			Labelf("use %s", strings.Join(can, " or ")))
