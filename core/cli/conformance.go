@@ -62,6 +62,9 @@ func (a *app) driverConformance() *cobra.Command {
 	l.IntVar(&f.opts.Repeat, "repeat", 0, "make idempotent calls `N` times (default 10)")
 	l.IntVar(&f.opts.Parallel, "parallel", 1, "run `N` checks at a time")
 	l.DurationVar(&f.opts.Timeout, "timeout", 2*time.Minute, "time for one check")
+	l.IntVar(&f.opts.Budget.Sandboxes, "max-sandboxes", 0, "never more than `N` sandboxes at the same time; what needs more is not run")
+	l.IntVar(&f.opts.Budget.Creates, "max-creates", 0, "create `N` sandboxes at most; what needs more is not run")
+	l.DurationVar(&f.opts.Budget.Wall, "max-time", 0, "time for the whole run; what does not fit is not run")
 	l.BoolVar(&f.opts.Faults, "faults", false, "also kill the driver at bad moments")
 	l.BoolVar(&f.opts.Perf, "perf", false, "also measure")
 	l.BoolVar(&f.opts.KeepOnFail, "keep-on-fail", false, "leave the sandboxes of failed checks for a look")
@@ -235,7 +238,7 @@ func (a *app) showReport(r *conformance.Report) error {
 	if slices.ContainsFunc(r.Features, func(f conformance.Feature) bool { return f.Standing == conformance.NotTested }) {
 		fmt.Fprintln(a.Out, "only a part of the suite ran: nothing is said about what is not_tested")
 	}
-	_, err := fmt.Fprintf(a.Out, "%s %s %s: %d checks passed, %d failed, %d skipped, in %.1f s (suite %s)\n",
-		r.Driver, r.Version, verdict, r.Passed, r.Failed, r.Skipped, r.Took.Seconds(), r.Suite)
+	_, err := fmt.Fprintf(a.Out, "%s %s %s: %d checks passed, %d failed, %d skipped, %d not run, in %.1f s (suite %s)\n",
+		r.Driver, r.Version, verdict, r.Passed, r.Failed, r.Skipped, r.NotRun, r.Took.Seconds(), r.Suite)
 	return err
 }

@@ -58,7 +58,7 @@ func (d *docker) imageFor(ctx context.Context, w *plan.Want) (*engine.Image, err
 	}
 	img, err := w.Engine.Image(ctx, r)
 	if err != nil && w.Req.NativeSnapshot != "" && errors.Is(err, errs.ConfigInvalid) {
-		return nil, errs.New(errs.SnapshotRestore, "the engine at %s has no snapshot %s", w.Engine.Where, w.Req.NativeSnapshot)
+		return nil, errs.New(errs.SnapshotUnusable, "the engine at %s has no snapshot %s", w.Engine.Where, w.Req.NativeSnapshot)
 	}
 	if err != nil {
 		return nil, err

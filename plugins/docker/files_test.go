@@ -257,7 +257,7 @@ func TestSnapshots(t *testing.T) {
 		}
 		missing := request(t, config)
 		missing.NativeSnapshot = snap.ID
-		if _, err := f.Create(t.Context(), missing); !errors.Is(err, errs.SnapshotRestore) {
+		if _, err := f.Create(t.Context(), missing); !errors.Is(err, errs.SnapshotUnusable) {
 			t.Errorf("%v", err)
 		}
 		if err := f.DeleteSnapshot(t.Context(), busyboxImage(t)); !errors.Is(err, errs.InvalidArgument) {

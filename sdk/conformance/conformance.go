@@ -32,6 +32,8 @@ type (
 	Options = suite.Options
 	// Report is the account of a run.
 	Report = suite.Report
+	// Budget bounds what a run may cost.
+	Budget = suite.Budget
 	// Result is what became of one check.
 	Result = suite.Result
 	// Feature is what a run said of a feature.
@@ -43,6 +45,9 @@ const (
 	Passed  = suite.Passed
 	Failed  = suite.Failed
 	Skipped = suite.Skipped
+
+	// OutOfBudget is why a check was not run, for [Result.Why].
+	OutOfBudget = suite.OutOfBudget
 
 	// NotTested is the standing of a claim whose checks were not asked for.
 	NotTested = suite.NotTested

@@ -27,10 +27,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// everything is what the fake can do besides what it always claims.
+var everything = []driver.Feature{driver.TreeZstd, driver.TreeHostRefs, driver.TreeTemplate}
+
 func TestFakeInProcess(t *testing.T) {
 	backend := &fake.Backend{}
 	conformance.Run(t, conformance.Options{
-		Driver: func() driver.Driver { return fake.New(fake.Options{Shared: backend}) }, Repeat: 3, Parallel: 2,
+		Driver: func() driver.Driver { return fake.New(fake.Options{Shared: backend, With: everything}) }, Repeat: 3, Parallel: 2,
 	})
 }
 

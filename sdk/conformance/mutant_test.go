@@ -10,7 +10,10 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -49,6 +52,7 @@ type mutant struct {
 	create   func(*driver.CreateRequest)
 	resume   func(context.Context, *fake.Driver, *driver.ResumeRequest) (driver.Sandbox, error)
 	box      func(full) full
+	more     []driver.Feature // that the fake claims besides
 }
 
 func (m *mutant) wrap(s driver.Sandbox, err error) (driver.Sandbox, error) {
@@ -91,7 +95,43 @@ type (
 	talkative    struct{ full }
 	halfWritten  struct{ full }
 	neverRunning struct{ full }
+	boundless    struct{ full }
+	trusting     struct{ full }
+	oneKey       struct{ full }
+	hanging      struct{ full }
+	crashing     struct{ full }
 )
+
+// Import takes what comes out of a compressed archive whatever its size.
+func (b boundless) Import(ctx context.Context, o driver.ImportOptions, r io.Reader) (driver.ImportResult, error) {
+	o.Limits = driver.TreeLimits{MaxInputBytes: o.Limits.MaxInputBytes}
+	return b.full.Import(ctx, o, r)
+}
+
+// Import takes host references from anybody.
+func (b trusting) Import(ctx context.Context, o driver.ImportOptions, r io.Reader) (driver.ImportResult, error) {
+	o.HostReferences = true
+	return b.full.Import(ctx, o, r)
+}
+
+// Import keeps the result under the one key.
+func (b oneKey) Import(ctx context.Context, o driver.ImportOptions, r io.Reader) (driver.ImportResult, error) {
+	if o.Template != "" {
+		o.Template = "the one"
+	}
+	return b.full.Import(ctx, o, r)
+}
+
+// Stat never returns, whatever becomes of its caller.
+func (hanging) Stat(context.Context, []string, driver.StatOptions) ([]driver.StatResult, error) {
+	select {}
+}
+
+// Stat ends the process of the driver.
+func (crashing) Stat(context.Context, []string, driver.StatOptions) ([]driver.StatResult, error) {
+	os.Exit(3)
+	return nil, nil
+}
 
 func (b alwaysZero) Run(ctx context.Context, cmd *driver.Command, s driver.Streams) (driver.Exit, error) {
 	e, err := b.full.Run(ctx, cmd, s)
@@ -159,6 +199,10 @@ func brokenProgram(how string) {
 			os.Exit(0)
 		}
 		serve.Main(func(hclog.Logger) driver.Driver { return fake.New(fake.Options{}) })
+	case "crash":
+		serve.Main(func(hclog.Logger) driver.Driver {
+			return &mutant{Driver: fake.New(fake.Options{Dir: os.Getenv(asDriver)}), box: func(f full) full { return crashing{f} }}
+		})
 	case "memory":
 		serve.Main(func(hclog.Logger) driver.Driver { return fake.New(fake.Options{}) })
 	}
@@ -171,6 +215,7 @@ func TestEachGroupCanFail(t *testing.T) {
 		check   string // that has to fail
 		mutant  mutant
 		program string // how the program is broken; empty = it is the value above, in process
+		skipped bool   // the check cannot tell, and what is claimed is not proven
 	}{
 		{check: "handshake/no-cookie", program: "cookie"},
 		{check: "schema/documented", mutant: mutant{describe: func(d *driver.Description) { d.SandboxConfig.Block.Attributes[0].Doc = "" }}},
@@ -193,6 +238,20 @@ func TestEachGroupCanFail(t *testing.T) {
 		{check: "accounts/at-create", mutant: mutant{create: func(r *driver.CreateRequest) { r.Accounts = driver.Accounts{} }}},
 		{check: "faults/killed-while-idle", program: "memory"},
 		{check: "perf/run", mutant: wrap(func(f full) full { return neverRunning{f} })},
+		{check: "tree/zstd-bounded", mutant: mutant{box: func(f full) full { return boundless{f} }, more: everything}},
+		{check: "tree/host-refs-not-allowed", mutant: mutant{box: func(f full) full { return trusting{f} }, more: everything}},
+		// A driver that gives every key the same workspace.
+		{check: "tree/template-of-another-key", mutant: mutant{create: func(r *driver.CreateRequest) {
+			if r.Workspace.Template != "" {
+				r.Workspace.Template = "the one"
+			}
+		}, box: func(f full) full { return oneKey{f} }, more: everything}},
+		// A driver that takes no notice of the snapshot that it is to restore.
+		{check: "snapshot/restore", mutant: mutant{create: func(r *driver.CreateRequest) { r.NativeSnapshot = "" }}},
+		{check: "snapshot/unknown-id", mutant: mutant{create: func(r *driver.CreateRequest) { r.NativeSnapshot = "" }}},
+		{check: "mounts/claimed", mutant: mutant{describe: func(d *driver.Description) {
+			d.Mounts = []driver.MountSupport{{Kind: "s3", Strategies: []string{"fuse"}}}
+		}}, skipped: true},
 		{check: "leaks/sandboxes", mutant: wrap(func(f full) full { return immortal{f} })},
 	} {
 		t.Run(x.check, func(t *testing.T) {
@@ -203,7 +262,7 @@ func TestEachGroupCanFail(t *testing.T) {
 				backend := &fake.Backend{}
 				opts.Driver = func() driver.Driver {
 					m := x.mutant
-					m.Driver = fake.New(fake.Options{Shared: backend})
+					m.Driver = fake.New(fake.Options{Shared: backend, With: m.more})
 					return &m
 				}
 			}
@@ -215,8 +274,105 @@ func TestEachGroupCanFail(t *testing.T) {
 				t.Error("the report says that the driver conforms")
 			}
 			for _, r := range report.Results {
-				if r.Group+"/"+r.Check == x.check && r.Status != conformance.Failed {
+				if r.Group+"/"+r.Check == x.check && r.Status != conformance.Failed && !x.skipped {
 					t.Errorf("the check %s: %s", r.Status, r.Reason)
+				}
+			}
+		})
+	}
+}
+
+// only gives what became of a check.
+func only(t *testing.T, r *conformance.Report, name string) conformance.Result {
+	t.Helper()
+	for _, x := range r.Results {
+		if x.Group+"/"+x.Check == name {
+			return x
+		}
+	}
+	t.Fatalf("%s is not in the report", name)
+	return conformance.Result{}
+}
+
+// A method that never returns fails its check within its time, and the suite goes on.
+func TestHanging(t *testing.T) {
+	backend := &fake.Backend{}
+	report, err := conformance.Execute(t.Context(), conformance.Options{
+		Only: []string{"files/stat", "process/exit-codes"}, Timeout: 5 * time.Second,
+		Driver: func() driver.Driver {
+			return &mutant{Driver: fake.New(fake.Options{Shared: backend}), box: func(f full) full { return hanging{f} }}
+		},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := only(t, report, "files/stat"); r.Status != conformance.Failed {
+		t.Errorf("a check whose call never returned: %+v", r)
+	}
+	if r := only(t, report, "process/exit-codes"); r.Status != conformance.Passed {
+		t.Errorf("the check after it: %+v", r)
+	}
+}
+
+// A driver that ends in the middle of a check fails it, and the checks after it get another process.
+func TestCrashing(t *testing.T) {
+	report, err := conformance.Execute(t.Context(), conformance.Options{
+		Only:   []string{"files/stat", "files/list", "files/mkdir", "process/exit-codes", "leaks/sandboxes"},
+		Binary: os.Args[0], Env: []string{asDriver + "=" + t.TempDir(), broken + "=crash"},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := only(t, report, "files/stat"); r.Status != conformance.Failed || !strings.Contains(strings.Join(r.Messages, "\n"), "the driver process ended: exit status 3") {
+		t.Errorf("a check that ended the driver: %+v", r)
+	}
+	for _, name := range []string{"files/list", "leaks/sandboxes"} {
+		if r := only(t, report, name); r.Status != conformance.Passed {
+			t.Errorf("%s, after it: %+v", name, r)
+		}
+	}
+}
+
+func TestBudget(t *testing.T) {
+	for name, x := range map[string]struct {
+		budget conformance.Budget
+		reason string
+	}{
+		"creates":      {conformance.Budget{Creates: 4}, "the budget of 4 creates is spent"},
+		"at the time":  {conformance.Budget{Sandboxes: 2}, "more sandboxes than the budget of 2"},
+		"out of time":  {conformance.Budget{Wall: time.Nanosecond}, "the budget of time is spent"},
+		"all of them":  {conformance.Budget{Creates: 5, Sandboxes: 2, Wall: time.Hour}, "budget"},
+		"plenty of it": {conformance.Budget{Creates: 1000, Sandboxes: 100, Wall: time.Hour}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var made sync.Map // ids
+			backend := &fake.Backend{}
+			report, err := conformance.Execute(t.Context(), conformance.Options{
+				Only: []string{"lifecycle"}, Repeat: 1, Budget: x.budget, Parallel: 2,
+				Driver: func() driver.Driver {
+					return &mutant{
+						Driver: fake.New(fake.Options{Shared: backend}),
+						create: func(r *driver.CreateRequest) { made.Store(r.SandboxID, true) },
+					}
+				},
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Failed > 0 || (report.NotRun > 0) != (x.reason != "") {
+				t.Errorf("%d failed, %d not run", report.Failed, report.NotRun)
+			}
+			n := 0
+			made.Range(func(any, any) bool { n++; return true })
+			if x.budget.Creates > 0 && n > x.budget.Creates {
+				t.Errorf("%d sandboxes were made", n)
+			}
+			for _, r := range report.Results {
+				switch {
+				case r.Status == conformance.Failed:
+					t.Errorf("%s failed: %v", r.Check, r.Messages)
+				case r.Why == conformance.OutOfBudget && !strings.Contains(r.Reason, x.reason):
+					t.Errorf("%s was not run: %s", r.Check, r.Reason)
 				}
 			}
 		})

@@ -32,6 +32,8 @@ type Options struct {
 	Shared *Backend
 	// Without hides optional features, and the interfaces behind them, from Describe.
 	Without []driver.Feature
+	// With claims what the driver can do and does not claim by itself: tree.zstd, tree.host_refs, tree.template.
+	With []driver.Feature
 }
 
 // Backend is where sandboxes live. The zero Backend is empty and ready.
@@ -39,6 +41,7 @@ type Backend struct {
 	mu        sync.Mutex
 	boxes     map[string]*Sandbox  // guarded by mu
 	snapshots map[string]*snapshot // guarded by mu
+	templates map[string]*node     // guarded by mu; workspaces by their key
 	next      int                  // guarded by mu
 }
 
@@ -147,9 +150,8 @@ func sandboxSchema() *schema.Schema {
 func (d *Driver) Describe() driver.Description {
 	return driver.Description{
 		Name: d.opts.Name, Version: "0.1.0",
-		Features:      slices.DeleteFunc(slices.Clone(features), func(f driver.Feature) bool { return slices.Contains(d.opts.Without, f) }),
+		Features:      slices.DeleteFunc(slices.Concat(features, d.opts.With), func(f driver.Feature) bool { return slices.Contains(d.opts.Without, f) }),
 		ProcessConfig: processSchema(), SandboxConfig: sandboxSchema(),
-		Mounts:       []driver.MountSupport{{Kind: "host", Strategies: []string{"native"}}},
 		StateVersion: stateVersion, StateReadable: []uint32{1}, Docs: "https://berth.dev/drivers/fake",
 		Unimplementable: []driver.Unimplementable{{Feature: driver.GPU, Reason: "there is nothing to compute with"}},
 		Isolation:       []driver.Isolation{{Axis: "filesystem", Statement: "files are in memory; no host file can be reached", Strength: 100}},
@@ -322,8 +324,13 @@ func (d *Driver) Create(ctx context.Context, req *driver.CreateRequest) (driver.
 	if err := end(nil); err != nil {
 		return nil, err
 	}
-	return s.handle(d, true), nil
+	h := s.handle(d, true)
+	h.preserved = s.filled
+	return h, nil
 }
+
+// can says whether the driver claims a feature.
+func (d *Driver) can(f driver.Feature) bool { return slices.Contains(d.Describe().Features, f) }
 
 // find gives a sandbox of this process or of another one.
 func (d *Driver) find(id string) (*Sandbox, error) {

@@ -25,6 +25,8 @@ type Sandbox struct {
 	grants []string
 	fs     *tree
 	dir    string // records go here; empty = none
+	key    string // of the template that the workspace is, or is to become; empty = none
+	filled bool   // it was made from a template
 
 	mu       sync.Mutex
 	created  time.Time                   // guarded by mu
@@ -102,10 +104,16 @@ func (d *Driver) newSandbox(req *driver.CreateRequest) (*Sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.fs = files
+		s.fs, s.filled = files, true
+	}
+	if d.can(driver.TreeTemplate) {
+		s.key = req.Workspace.Template
 	}
 	s.fs.mu.Lock()
 	err := s.makeDirsLocked(req.Grants)
+	if n := d.backend.template(s.key); n != nil && err == nil {
+		s.filled, err = true, s.fs.putLocked(s.root, n, true)
+	}
 	if at, ferr := s.fs.findLocked(s.root, true); ferr == nil && at.node != nil && req.Workspace.Mode != 0 {
 		at.node.Mode = req.Workspace.Mode
 	}

@@ -6,23 +6,37 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/guest/zstd"
 )
 
 // Export writes a tree as tar.
 func (h *handle) Export(ctx context.Context, opts driver.ExportOptions, w io.Writer) error {
+	if err := h.supported(opts.Compression, false); err != nil {
+		return err
+	}
+	if opts.Compression == "zstd" {
+		z, err := (zstd.Codec{}).NewWriter(w)
+		if err != nil {
+			return err
+		}
+		opts.Compression = ""
+		return errors.Join(h.Export(ctx, opts, z), z.Close())
+	}
 	end, err := h.d.faults.begin(ctx, "tree.export")
 	if err != nil {
 		return err
-	}
-	if opts.Compression != "" {
-		return errs.New(errs.Unsupported, "compression %q", opts.Compression).With("feature", string(driver.TreeZstd))
 	}
 	copied := h.s.fs.clone()
 	view := &handle{d: h.d, s: &Sandbox{id: h.s.id, root: h.s.root, grants: h.s.grants, fs: copied}}
@@ -70,8 +84,8 @@ func (h *handle) Import(ctx context.Context, opts driver.ImportOptions, r io.Rea
 	if err != nil {
 		return out, err
 	}
-	if opts.Compression != "" {
-		return out, errs.New(errs.Unsupported, "compression %q", opts.Compression).With("feature", string(driver.TreeZstd))
+	if err := h.supported(opts.Compression, opts.HostReferences); err != nil {
+		return out, err
 	}
 	base := opts.Path
 	if !path.IsAbs(base) {
@@ -82,10 +96,20 @@ func (h *handle) Import(ctx context.Context, opts driver.ImportOptions, r io.Rea
 	}
 	limits := bounds(opts.Limits)
 	counted := &countingReader{r: r}
-	tr := tar.NewReader(counted)
+	plain := io.Reader(counted)
+	if opts.Compression == "zstd" {
+		z, err := (zstd.Codec{}).NewReader(counted)
+		if err != nil {
+			return out, err
+		}
+		defer z.Close()
+		plain = z
+	}
+	tr := tar.NewReader(plain)
 	for {
 		hdr, err := tr.Next()
 		if errors.Is(err, io.EOF) {
+			h.s.keepTemplate(h.d.backend, opts.Template)
 			h.s.record()
 			return out, end(nil)
 		}
@@ -146,9 +170,9 @@ func (h *handle) member(base string, opts driver.ImportOptions, hdr *tar.Header,
 	}
 	switch hdr.Typeflag {
 	case tar.TypeReg:
-		data, err := io.ReadAll(r)
+		data, err := content(hdr, r, opts.HostReferences)
 		if err != nil {
-			return errs.Wrap(errs.ArchiveInvalid, "read archive", err)
+			return err
 		}
 		n.Kind, n.Data = driver.TypeRegular, data
 	case tar.TypeDir:
@@ -173,6 +197,71 @@ func (h *handle) member(base string, opts driver.ImportOptions, hdr *tar.Header,
 		}
 	}
 	return h.s.fs.putLocked(target, n, true)
+}
+
+// supported refuses what the driver does not claim.
+func (h *handle) supported(compression string, hostReferences bool) error {
+	if compression != "" && (compression != "zstd" || !h.d.can(driver.TreeZstd)) {
+		return errs.New(errs.Unsupported, "compression %q", compression).With("feature", string(driver.TreeZstd))
+	}
+	if hostReferences && !h.d.can(driver.TreeHostRefs) {
+		return errs.New(errs.Unsupported, "archives that name host files").With("feature", string(driver.TreeHostRefs))
+	}
+	return nil
+}
+
+// content is what a member carries, or what the host file holds that it names.
+func content(hdr *tar.Header, r io.Reader, hostReferences bool) ([]byte, error) {
+	source, named := hdr.PAXRecords[driver.PAXSource]
+	if !named {
+		data, err := io.ReadAll(r)
+		return data, errs.Wrap(errs.ArchiveInvalid, "read archive", err)
+	}
+	if !hostReferences || hdr.Size != 0 || !path.IsAbs(source) {
+		return nil, errs.New(errs.ArchiveInvalid, "the member %q names a host file", hdr.Name).With("path", hdr.Name)
+	}
+	var st unix.Stat_t
+	err := unix.Lstat(source, &st)
+	if real, rerr := filepath.EvalSymlinks(source); err == nil && (rerr != nil || real != path.Clean(source)) {
+		err = errors.New("a link is on the way")
+	}
+	if err == nil && fmt.Sprintf("%d:%d:%d:%d", st.Dev, st.Ino, st.Size, st.Mtim.Nano()) != hdr.PAXRecords[driver.PAXSourceID] {
+		err = errors.New("it is another file by now")
+	}
+	if err != nil {
+		return nil, errs.Wrap(errs.VersionMismatch, "read host file "+source, err)
+	}
+	data, err := os.ReadFile(source)
+	return data, errs.Wrap(errs.VersionMismatch, "read host file", err)
+}
+
+// keepTemplate keeps the workspace under its key, if this import has filled it.
+func (s *Sandbox) keepTemplate(b *Backend, key string) {
+	if key == "" || key != s.key {
+		return
+	}
+	s.fs.mu.Lock()
+	defer s.fs.mu.Unlock()
+	at, err := s.fs.findLocked(s.root, true)
+	if err != nil || at.node == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.templates == nil {
+		b.templates = map[string]*node{}
+	}
+	b.templates[key] = at.node.clone()
+}
+
+// template gives a workspace of its own from what is kept under a key; nil = nothing is.
+func (b *Backend) template(key string) *node {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := b.templates[key]; n != nil {
+		return n.clone()
+	}
+	return nil
 }
 
 func bounds(l driver.TreeLimits) driver.TreeLimits {

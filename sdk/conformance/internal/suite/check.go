@@ -39,11 +39,12 @@ type C struct {
 	skip     string   // guarded by mu
 	cleanups []func() // guarded by mu
 	used     bool     // guarded by mu: the shared sandbox was asked for
+	unpaid   string   // guarded by mu: what the budget lacked
 }
 
 // Run runs one check of a group.
 func (s *Suite) Run(ctx context.Context, g *Group, check *Check) Result {
-	r := Result{Group: g.Name, Check: check.Name, Proves: check.proves(), Status: Skipped}
+	r := Result{Group: g.Name, Check: check.Name, Proves: check.proves(s.Main().Desc), Status: Skipped}
 	began := time.Now()
 	defer func() {
 		r.Took = time.Since(began)
@@ -65,6 +66,10 @@ func (s *Suite) Run(ctx context.Context, g *Group, check *Check) Result {
 			return r
 		}
 	}
+	if check.Unless != "" && s.Main().Claims(check.Unless) {
+		r.Reason, r.Why = fmt.Sprintf("the driver claims %s", check.Unless), NothingToTest
+		return r
+	}
 	if check.Binary && s.opts.Binary == "" || check.Process && s.opts.Reattach != nil {
 		r.Reason, r.Why = "it needs a driver that the suite starts itself", NotHere
 		return r
@@ -76,8 +81,22 @@ func (s *Suite) Run(ctx context.Context, g *Group, check *Check) Result {
 		s.exclusive.RLock()
 		defer s.exclusive.RUnlock()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout, fmt.Errorf("the check did not end within %s", s.opts.Timeout))
+	left, ok := s.left()
+	if !ok {
+		r.Reason, r.Why = errWall.Error(), OutOfBudget
+		return r
+	}
+	why := fmt.Errorf("the check did not end within %s", s.opts.Timeout)
+	if left < s.opts.Timeout {
+		why = errWall
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, left, why)
 	defer cancel()
+	if err := s.revive(ctx); err != nil {
+		r.Status, r.Messages = Failed, []string{err.Error()}
+		return r
+	}
+	was := s.Main()
 	c := &C{Suite: s, name: g.Name + "/" + check.Name}
 	c.ctx = context.WithValue(ctx, checkKey{}, c)
 	done := make(chan struct{})
@@ -96,10 +115,19 @@ func (s *Suite) Run(ctx context.Context, g *Group, check *Check) Result {
 			c.Errorf("hangs: %v, and %s later a call still had not returned", context.Cause(ctx), hangGrace)
 		}
 	}
+	if how := was.ended(); how != nil {
+		c.Errorf("the driver process ended: %s; the next check gets another one", how)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.Messages, r.Logs = slices.Clone(c.messages), slices.Clone(c.logs)
+	if errors.Is(context.Cause(ctx), errWall) {
+		c.unpaid = errWall.Error()
+	}
 	switch {
+	case c.unpaid != "":
+		// What it says is that there was no more; it is kept for whoever looks.
+		r.Reason, r.Why, r.Logs, r.Messages = c.unpaid, OutOfBudget, append(r.Logs, r.Messages...), nil
 	case len(r.Messages) > 0:
 		r.Status = Failed
 	case c.skip != "":
@@ -289,7 +317,9 @@ func (c *C) Destroyed(box *rpc.Sandbox) {
 		}
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(c.ctx), time.Minute, errors.New("not destroyed within a minute"))
 		defer cancel()
-		if err := c.Driver().Handle(box.ID(), box.State()).Destroy(ctx); err != nil {
+		if err := c.revive(ctx); err != nil {
+			c.Errorf("%v", err)
+		} else if err := c.Driver().Handle(box.ID(), box.State()).Destroy(ctx); err != nil {
 			c.Errorf("destroy sandbox %s after the check: %v", box.ID(), err)
 		}
 	})

@@ -39,8 +39,12 @@ type Check struct {
 	Name string
 	// Needs are features without which the check has nothing to test: it is skipped unless all are claimed.
 	Needs []driver.Feature
+	// Unless is a feature with which it has nothing to test; empty = none.
+	Unless driver.Feature
 	// Proves are features that a pass proves; they need not be claimed for the check to run. Nil = Needs.
 	Proves []driver.Feature
+	// Claims are the features that a pass proves, where only a description can name them; nil = Proves.
+	Claims func(driver.Description) []driver.Feature
 	Tools  []string // what the sandbox must have, see [Suite.Has]
 	// Process says that the check needs a driver that the suite starts itself.
 	Process bool
@@ -51,11 +55,25 @@ type Check struct {
 	Func  func(*C)
 }
 
-func (c *Check) proves() []driver.Feature {
+func (c *Check) proves(d driver.Description) []driver.Feature {
+	if c.Claims != nil {
+		return c.Claims(d)
+	}
 	if c.Proves != nil {
 		return c.Proves
 	}
 	return c.Needs
+}
+
+// Mounts are the features that a description claims of storage: mount.KIND.STRATEGY.
+func Mounts(d driver.Description) []driver.Feature {
+	var out []driver.Feature
+	for _, m := range d.Mounts {
+		for _, how := range m.Strategies {
+			out = append(out, driver.Feature("mount."+m.Kind+"."+how))
+		}
+	}
+	return out
 }
 
 // selected says whether the options want a check.

@@ -43,6 +43,7 @@ type Options struct {
 	Lives    int               // sandboxes that come and go where leaks are looked for; 0 = DefaultLives, fewer find larger leaks only
 	Parallel int               // checks at once within a group; 0 = 1
 	Timeout  time.Duration     // of one check; 0 = DefaultTimeout
+	Budget   Budget            // what the run may cost
 	Faults   bool              // also kill drivers
 	Perf     bool              // also measure
 	// KeepOnFail leaves the sandboxes of failed checks, and says which.
@@ -60,7 +61,7 @@ func (o *Options) fill() {
 	if o.Lives <= 0 {
 		o.Lives = DefaultLives
 	}
-	if o.Parallel <= 0 {
+	if o.Parallel <= 0 || o.Budget.Sandboxes > 0 {
 		o.Parallel = 1
 	}
 	if o.Timeout <= 0 {

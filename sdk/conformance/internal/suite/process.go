@@ -342,6 +342,14 @@ func (p *Process) gone() error {
 	}
 }
 
+// ended is how the driver's program ended; nil while it runs, or when it is none of the suite's.
+func (p *Process) ended() *os.ProcessState {
+	if p.program == nil {
+		return nil
+	}
+	return p.program.State()
+}
+
 // Program is the process; nil for a driver that is none of the suite's processes.
 func (p *Process) Program() *Program { return p.program }
 

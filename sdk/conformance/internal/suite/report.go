@@ -33,6 +33,10 @@ const (
 	NotAsked      Why = "not_asked"
 	NotClaimed    Why = "not_claimed"
 	NotHere       Why = "not_possible_here"
+	// OutOfBudget is a check that was not run, or not to its end: it says nothing of the driver.
+	OutOfBudget Why = "out_of_budget"
+	// NothingToTest is a check of what a driver does that lacks a feature, and this one has it.
+	NothingToTest Why = "nothing_to_test"
 )
 
 // Result is what became of a check.
@@ -96,6 +100,7 @@ type Report struct {
 	Passed   int           `json:"passed"`
 	Failed   int           `json:"failed"`
 	Skipped  int           `json:"skipped"`
+	NotRun   int           `json:"not_run"` // for lack of budget; not among the skipped
 	Features []Feature     `json:"features"`
 	Results  []Result      `json:"results"`
 	Timings  []Timing      `json:"timings"`
@@ -123,10 +128,14 @@ func (s *Suite) Report() *Report {
 		case Failed:
 			r.Failed++
 		case Skipped:
-			r.Skipped++
+			if x.Why == OutOfBudget {
+				r.NotRun++
+			} else {
+				r.Skipped++
+			}
 		}
 	}
-	r.Features = standings(s.main.Desc.Features, r.Results)
+	r.Features = standings(append(slices.Clone(s.main.Desc.Features), Mounts(s.main.Desc)...), r.Results)
 	for _, call := range slices.Sorted(maps.Keys(s.times)) {
 		t := slices.Sorted(slices.Values(s.times[call]))
 		r.Timings = append(r.Timings, Timing{Call: call, Count: len(t), P50: t[len(t)/2], P95: t[len(t)*95/100]})
@@ -161,6 +170,7 @@ func standing(f driver.Feature, results []Result) Feature {
 	out := Feature{Feature: f, Claimed: true, Checks: names(results, func(r Result) bool { return r.Status == Passed })}
 	user := slices.IndexFunc(results, func(r Result) bool { return r.Why == SkippedByUser })
 	here := slices.IndexFunc(results, func(r Result) bool { return r.Why == NotHere })
+	unpaid := slices.IndexFunc(results, func(r Result) bool { return r.Why == OutOfBudget })
 	switch {
 	case len(results) == 0:
 		out.Standing, out.Reason = NoCheck, "this version of the suite has no check of it"
@@ -168,6 +178,8 @@ func standing(f driver.Feature, results []Result) Feature {
 		out.Standing = Broken
 	case user >= 0:
 		out.Standing, out.Reason = Unproven, fmt.Sprintf("%s/%s was skipped: %s", results[user].Group, results[user].Check, results[user].Reason)
+	case unpaid >= 0:
+		out.Standing, out.Reason = NotTested, results[unpaid].Reason
 	case len(out.Checks) > 0:
 		out.Standing = Proven
 	case here >= 0:

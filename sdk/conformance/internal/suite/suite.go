@@ -47,13 +47,14 @@ type Suite struct {
 	retired []*rpc.Sandbox // guarded by sharing; replaced, but checks may still use them
 
 	mu      sync.Mutex
-	main    *Process                   // set by Open
+	main    *Process                   // guarded by mu
 	spoilt  bool                       // guarded by mu: the shared sandbox is to be replaced
 	has     map[string]bool            // guarded by mu; tools
 	times   map[string][]time.Duration // guarded by mu
 	results []Result                   // guarded by mu
 	kept    []string                   // guarded by mu; ids of sandboxes that were left
 	figures []Figure                   // guarded by mu
+	spent   spent                      // guarded by mu
 	began   time.Time
 	sum     string // of the program, in hexadecimal
 }
@@ -72,7 +73,7 @@ func Open(ctx context.Context, opts Options, groups []Group) (*Suite, error) {
 	}
 	s := &Suite{
 		opts: opts, groups: groups, run: newWord("run"), Canary: newWord("canary"), began: time.Now(),
-		has: map[string]bool{}, times: map[string][]time.Duration{},
+		has: map[string]bool{}, times: map[string][]time.Duration{}, spent: spent{live: map[string]bool{}, all: map[string]bool{}},
 	}
 	var err error
 	if s.dir, err = privateDir(); err != nil {
@@ -172,8 +173,8 @@ func (s *Suite) Close() error {
 	s.sharing.Lock()
 	defer s.sharing.Unlock()
 	err := s.endSharedLocked(ctx)
-	if s.main != nil {
-		err = errors.Join(err, s.main.End())
+	if p := s.Main(); p != nil {
+		err = errors.Join(err, p.End())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +215,35 @@ func (s *Suite) Options() Options { return s.opts }
 func (s *Suite) Host() driver.Host { return s.host }
 
 // Main is the driver process that all checks share.
-func (s *Suite) Main() *Process { return s.main }
+func (s *Suite) Main() *Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.main
+}
+
+// revive starts another driver process in place of one that has ended. The sandboxes that checks shared are left to it.
+func (s *Suite) revive(ctx context.Context) error {
+	s.sharing.Lock()
+	defer s.sharing.Unlock()
+	old := s.Main()
+	if old.ended() == nil {
+		return nil
+	}
+	p, err := s.spawn(ctx)
+	if err != nil {
+		return fmt.Errorf("the driver process had ended, and another one does not start: %w", err)
+	}
+	s.mu.Lock()
+	s.main = p
+	s.mu.Unlock()
+	if s.box != nil {
+		s.retired, s.box = append(s.retired, s.box), nil
+	}
+	for i, box := range s.retired {
+		s.retired[i] = p.Driver.Handle(box.ID(), box.State())
+	}
+	return old.End()
+}
 
 // Figure notes a measurement.
 func (s *Suite) Figure(name string, value float64, unit string) {
@@ -274,8 +303,14 @@ func (s *Suite) shared(ctx context.Context) (*rpc.Sandbox, error) {
 		s.retired = append(s.retired, s.box)
 		s.box = nil
 	}
+	if s.opts.Budget.Sandboxes > 0 && s.box == nil {
+		// Checks run one at a time, so nobody uses what was replaced.
+		if err := s.endSharedLocked(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if s.box == nil {
-		box, err := s.main.Create(ctx, s.Request())
+		box, err := s.Main().Create(ctx, s.Request())
 		if err != nil {
 			return nil, err
 		}
@@ -286,7 +321,14 @@ func (s *Suite) shared(ctx context.Context) (*rpc.Sandbox, error) {
 
 // Create makes a sandbox.
 func (p *Process) Create(ctx context.Context, req *driver.CreateRequest) (*rpc.Sandbox, error) {
-	return concrete(p.Driver.Create(ctx, req))
+	if err := p.suite.spend(ctx, req.SandboxID); err != nil {
+		return nil, err
+	}
+	box, err := concrete(p.Driver.Create(ctx, req))
+	if err != nil {
+		p.suite.gone(req.SandboxID) // a create that fails leaves nothing, which its own checks prove
+	}
+	return box, err
 }
 
 // Resume finds a sandbox again.

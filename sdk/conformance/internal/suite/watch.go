@@ -30,6 +30,9 @@ func (w watched) Invoke(ctx context.Context, method string, args, reply any, opt
 	began := time.Now()
 	err := w.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 	w.look(ctx, method, time.Since(began), err)
+	if of, ok := args.(interface{ GetSandboxId() string }); ok && err == nil && path.Base(method) == "Destroy" {
+		w.suite.gone(of.GetSandboxId())
+	}
 	return err
 }
 

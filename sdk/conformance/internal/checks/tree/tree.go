@@ -43,11 +43,16 @@ func Group() suite.Group {
 		{Name: "export-missing", Func: treeMissing},
 		{Name: "export-special-files", Tools: []string{"mkfifo"}, Func: treeSpecial},
 	}
+	checks = append(checks, compressed()...)
+	checks = append(checks, hostRefs()...)
+	checks = append(checks, templates()...)
 	for i := range checks {
-		checks[i].Proves = native
+		if checks[i].Proves == nil && checks[i].Needs == nil {
+			checks[i].Proves = native
+		}
 	}
 	return suite.Group{
-		Name: "tree", Doc: "trees go in and out whole, and hostile archives get nowhere",
+		Name: "tree", Doc: "trees go in and out whole, compressed, by reference and from templates, and hostile archives get nowhere",
 		Checks: checks,
 	}
 }
@@ -93,8 +98,13 @@ func load(c *kit.C, box *rpc.Sandbox, path string, members ...member) driver.Imp
 func exported(c *kit.C, box *rpc.Sandbox, opts driver.ExportOptions) map[string]member {
 	var b bytes.Buffer
 	c.OK(box.Export(c.Ctx(), opts, &b), "export")
+	return members(c, &b)
+}
+
+// members reads an archive that was exported.
+func members(c *kit.C, archive io.Reader) map[string]member {
 	out := map[string]member{}
-	for r := tar.NewReader(&b); ; {
+	for r := tar.NewReader(archive); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return out
