@@ -21,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/plugins/daytona/client"
 	"github.com/berth-dev/berth/plugins/daytona/internal/box"
 	"github.com/berth-dev/berth/plugins/daytona/internal/settings"
+	"github.com/berth-dev/berth/plugins/internal/keep"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/schema"
@@ -35,8 +36,7 @@ type daytona struct {
 	boxed  *box.Host
 	client *client.Client // nil = not configured, or without credentials
 	why    error          // there is no client
-	saved  labels
-	secret []byte // the keys of guests are made from it
+	secret []byte         // the keys of guests are made from it
 
 	mu       sync.Mutex
 	creating map[string]chan struct{} // guarded by mu; holds a value while a sandbox of this id is made
@@ -85,10 +85,9 @@ func (d *daytona) Configure(_ context.Context, host driver.Host, v schema.Value)
 		return []driver.Diagnostic{diagnostic(settings.Wrong("organization_id", errs.New(errs.ConfigInvalid, "a JSON web token needs the organization")))}
 	}
 	var err error
-	if d.secret, err = secretIn(host.StateDir); err != nil {
+	if d.secret, err = keep.Secret(host.StateDir); err != nil {
 		return []driver.Diagnostic{diagnostic(err)}
 	}
-	d.saved = labels(filepath.Join(host.StateDir, "snapshots"))
 	// Without credentials there is still something to describe and to validate.
 	d.client, d.why = client.New(client.Options{
 		URL: c.APIURL, Token: cmp.Or(c.APIKey, c.JWT), Organization: c.Organization, Quiet: true, Timeout: c.RequestTimeout, Observe: d.observe,
@@ -97,7 +96,8 @@ func (d *daytona) Configure(_ context.Context, host driver.Host, v schema.Value)
 		return []driver.Diagnostic{diagnostic(settings.Wrong("api_url", errs.New(errs.ConfigInvalid, "%v", d.why)))}
 	}
 	d.boxed = &box.Host{
-		Log: d.log, Client: d.client, API: c.APIURL, Target: c.Target, Labels: host.Labels, Key: d.key, Over: d.forget, Saved: d.saved.put,
+		Log: d.log, Client: d.client, API: c.APIURL, Target: c.Target, Labels: host.Labels, Key: d.key, Over: d.forget,
+		Snapshots: keep.Snapshots(filepath.Join(host.StateDir, "snapshots")),
 	}
 	return nil
 }
@@ -317,12 +317,11 @@ func (d *daytona) Snapshots(ctx context.Context, labels map[string]string) iter.
 				yield(driver.NativeSnapshot{}, err)
 				return
 			}
-			have, ours := d.saved.of(s)
-			fits := ours
-			for k, v := range labels {
-				fits = fits && have[k] == v
+			if !box.IsSnapshot(s) {
+				continue
 			}
-			if fits && !yield(box.Native(s, have), nil) {
+			kept := d.boxed.Snapshots.Of(s.Name)
+			if keep.Has(kept, labels) && !yield(box.Native(s, kept.Labels), nil) {
 				return
 			}
 		}
@@ -341,10 +340,10 @@ func (d *daytona) DeleteSnapshot(ctx context.Context, name string) error {
 	defer cancel()
 	s, err := d.client.Snapshot(ctx, name)
 	if client.NotFound(err) {
-		return d.saved.forget(name)
+		return d.boxed.Snapshots.Forget(name)
 	}
 	if err == nil {
-		if _, ours := d.saved.of(s); !ours {
+		if !box.IsSnapshot(s) {
 			return errs.New(errs.InvalidArgument, "%q is no snapshot of berth's", name)
 		}
 		err = d.client.DeleteSnapshot(ctx, s.ID)
@@ -352,7 +351,7 @@ func (d *daytona) DeleteSnapshot(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return d.saved.forget(name)
+	return d.boxed.Snapshots.Forget(name)
 }
 
 func (d *daytona) known(id string) *box.Box {

@@ -5,13 +5,10 @@ package main
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
-	"io/fs"
 	"iter"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/plugins/docker/internal/inside"
 	"github.com/berth-dev/berth/plugins/docker/internal/plan"
 	"github.com/berth-dev/berth/plugins/docker/internal/settings"
+	"github.com/berth-dev/berth/plugins/internal/keep"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/schema"
@@ -94,42 +92,10 @@ func (d *docker) Configure(_ context.Context, host driver.Host, v schema.Value) 
 	d.host, d.guests.StateDir, d.boxed.Filled = host, host.StateDir, filled.Dir(filepath.Join(host.StateDir, "filled"))
 	d.where = engine.Options{Host: c.Host, Context: c.Context, CertPath: c.CertPath, ConfigDir: c.ConfigDir}
 	var err error
-	if d.secret, err = secretIn(host.StateDir); err != nil {
+	if d.secret, err = keep.Secret(host.StateDir); err != nil {
 		return []driver.Diagnostic{diagnostic(err)}
 	}
 	return nil
-}
-
-// secretIn reads the secret of this installation, or makes it.
-func secretIn(dir string) ([]byte, error) {
-	const op = "keep the keys of sandboxes"
-	path := filepath.Join(dir, "secret")
-	for range 2 {
-		b, err := os.ReadFile(path)
-		if err == nil && len(b) >= sha256.Size {
-			return b, nil
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, errs.Wrap(errs.Internal, op, err)
-		}
-		// Whole or not at all, and never over another's.
-		b = make([]byte, sha256.Size)
-		rand.Read(b)
-		tmp, err := os.CreateTemp(dir, ".secret-")
-		if err != nil {
-			return nil, errs.Wrap(errs.Internal, op, err)
-		}
-		_, err = tmp.Write(b)
-		err = errors.Join(err, tmp.Close())
-		if err == nil {
-			err = os.Link(tmp.Name(), path)
-		}
-		_ = os.Remove(tmp.Name()) // the link is what counts
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, errs.Wrap(errs.Internal, op, err)
-		}
-	}
-	return nil, errs.New(errs.Internal, "%s: %s holds no secret", op, path).WithHint("remove the file; sandboxes that run are then started again when they are resumed")
 }
 
 // key is what a sandbox's guest and this driver know.

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
 	"iter"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/berth-dev/berth/plugins/e2b/client"
 	"github.com/berth-dev/berth/plugins/e2b/internal/box"
 	"github.com/berth-dev/berth/plugins/e2b/internal/settings"
+	"github.com/berth-dev/berth/plugins/internal/keep"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/schema"
@@ -73,6 +76,9 @@ func (d *e2b) Configure(_ context.Context, host driver.Host, v schema.Value) []d
 	if err := v.Decode(settings.ProcessSchema(), &c); err != nil {
 		return []driver.Diagnostic{diagnostic(err)}
 	}
+	if host.StateDir == "" {
+		return []driver.Diagnostic{{Summary: "no state directory", Detail: "the driver was not told where to keep the labels of snapshots"}}
+	}
 	d.host = host
 	if c.APIKey == "" {
 		return nil // a file can be checked without one
@@ -90,7 +96,7 @@ func (d *e2b) Configure(_ context.Context, host driver.Host, v schema.Value) []d
 		m.Write([]byte("berth guest " + id))
 		return m.Sum(nil)
 	}
-	d.boxed = &box.Host{Log: d.log, API: api, Where: c.Domain, Key: key, Over: d.forget}
+	d.boxed = &box.Host{Log: d.log, API: api, Where: c.Domain, Key: key, Over: d.forget, Snapshots: keep.Snapshots(filepath.Join(host.StateDir, "snapshots"))}
 	return nil
 }
 
@@ -302,7 +308,7 @@ func (d *e2b) Drain(ctx context.Context, policy driver.OrphanPolicy, report func
 	return errors.Join(failed...)
 }
 
-// Snapshots lists the team's snapshots. The service keeps no labels with them: with labels there are none.
+// Snapshots lists the team's snapshots. The service keeps no labels with them: those that another installation took have none.
 func (d *e2b) Snapshots(ctx context.Context, labels map[string]string) iter.Seq2[driver.NativeSnapshot, error] {
 	return func(yield func(driver.NativeSnapshot, error) bool) {
 		h, err := d.ready()
@@ -310,15 +316,14 @@ func (d *e2b) Snapshots(ctx context.Context, labels map[string]string) iter.Seq2
 			yield(driver.NativeSnapshot{}, err)
 			return
 		}
-		if len(labels) > 0 {
-			return
-		}
 		for s, err := range h.API.Snapshots(ctx, "") {
 			if err != nil {
 				yield(driver.NativeSnapshot{}, err)
 				return
 			}
-			if !yield(driver.NativeSnapshot{ID: s.ID, Created: s.CreatedAt}, nil) {
+			kept := h.Snapshots.Of(s.ID)
+			kept.Created = cmp.Or(s.CreatedAt, kept.Created)
+			if keep.Has(kept, labels) && !yield(kept, nil) {
 				return
 			}
 		}
@@ -331,7 +336,10 @@ func (d *e2b) DeleteSnapshot(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return h.API.DeleteSnapshot(ctx, id)
+	if err := h.API.DeleteSnapshot(ctx, id); err != nil {
+		return err
+	}
+	return h.Snapshots.Forget(id)
 }
 
 func (d *e2b) known(id string) *box.Box {

@@ -299,7 +299,7 @@ func TestSnapshots(t *testing.T) {
 	}
 	req = request(t, nil)
 	req.NativeSnapshot = snap.ID
-	if _, err := d.Create(t.Context(), req); !errors.Is(err, errs.SnapshotRestore) {
+	if _, err := d.Create(t.Context(), req); !errors.Is(err, errs.SnapshotUnusable) {
 		t.Errorf("%v", err)
 	}
 	if _, err := b.(driver.NativeSnapshotter).Snapshot(t.Context(), "", true, nil); !errors.Is(err, errs.Unsupported) {

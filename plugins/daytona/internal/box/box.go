@@ -17,6 +17,7 @@ import (
 	"github.com/berth-dev/berth/plugins/daytona/client"
 	"github.com/berth-dev/berth/plugins/daytona/internal/inside"
 	"github.com/berth-dev/berth/plugins/daytona/internal/settings"
+	"github.com/berth-dev/berth/plugins/internal/keep"
 	"github.com/berth-dev/berth/plugins/internal/tunnel"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
@@ -25,15 +26,15 @@ import (
 
 // Host is what sandboxes need of their driver.
 type Host struct {
-	Log    hclog.Logger
-	Client *client.Client
-	API    string                                          // its address
-	Target string                                          // the region of sandboxes that name none
-	Labels map[string]string                               // of every sandbox
-	Key    func(id string) []byte                          // what a sandbox's guest and this installation know
-	Beat   time.Duration                                   // between signs of life; 0 = a third of auto_stop
-	Over   func(*Box)                                      // is told of values that are not used any more
-	Saved  func(*client.Snapshot, map[string]string) error // keeps a snapshot's labels
+	Log       hclog.Logger
+	Client    *client.Client
+	API       string                 // its address
+	Target    string                 // the region of sandboxes that name none
+	Labels    map[string]string      // of every sandbox
+	Key       func(id string) []byte // what a sandbox's guest and this installation know
+	Beat      time.Duration          // between signs of life; 0 = a third of auto_stop
+	Over      func(*Box)             // is told of values that are not used any more
+	Snapshots keep.Snapshots         // their labels, which the vendor does not keep
 }
 
 // State is what Resume needs.

@@ -48,7 +48,7 @@ func (h *Host) Make(ctx context.Context, cfg *settings.Config, req *driver.Creat
 		if ctx.Err() != nil || fresh {
 			h.sweep(ctx, wish.Name, req.SandboxID)
 		}
-		return nil, early(ctx, err)
+		return nil, early(ctx, h.unusable(ctx, req.NativeSnapshot, err))
 	}
 	b := h.newBox(req.SandboxID, cfg)
 	b.env, b.secretEnv, b.ttl, b.vendor = req.Env, req.SecretEnv, req.OrphanTTL, s

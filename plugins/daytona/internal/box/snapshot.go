@@ -15,8 +15,8 @@ import (
 	"github.com/berth-dev/berth/sdk/errs"
 )
 
-// SnapshotPrefix begins the names of berth's snapshots; the sandbox's id and one of its own follow.
-const SnapshotPrefix = "berth-snapshot-"
+// snapshotPrefix begins the names of berth's snapshots; the sandbox's id and one of its own follow.
+const snapshotPrefix = "berth-snapshot-"
 
 // Snapshot saves the sandbox's disk at the vendor. What is in memory is not in it.
 func (b *Box) Snapshot(ctx context.Context, _ string, memory bool, labels map[string]string) (driver.NativeSnapshot, error) {
@@ -28,7 +28,7 @@ func (b *Box) Snapshot(ctx context.Context, _ string, memory bool, labels map[st
 	if b.destroyed {
 		return driver.NativeSnapshot{}, errs.New(errs.SandboxGone, "sandbox %s was destroyed", b.id)
 	}
-	name := SnapshotPrefix + strings.ToLower(b.id+"-"+ulid.Make().String())
+	name := snapshotPrefix + strings.ToLower(b.id+"-"+ulid.Make().String())
 	err := b.host.Client.Settled(ctx, func() error {
 		_, err := b.host.Client.TakeSnapshot(ctx, b.st.ID, name, false)
 		return err
@@ -51,18 +51,34 @@ func (b *Box) Snapshot(ctx context.Context, _ string, memory bool, labels map[st
 	if err == nil && snap.State != client.SnapshotActive {
 		err = errs.New(errs.SnapshotPersist, "the snapshot is %s: %s", snap.State, snap.ErrorReason)
 	}
-	if err == nil {
-		err = b.host.Saved(snap, labels)
-	}
 	if err != nil {
 		return driver.NativeSnapshot{}, errs.Wrap(errs.SnapshotPersist, op, err)
 	}
-	return Native(snap, labels), nil
+	native := Native(snap, labels)
+	return native, errs.Wrap(errs.SnapshotPersist, op, b.host.Snapshots.Put(native))
+}
+
+// IsSnapshot says whether a snapshot is one of berth's.
+func IsSnapshot(s *client.Snapshot) bool { return strings.HasPrefix(s.Name, snapshotPrefix) }
+
+// unusable says that a sandbox was not made because of the snapshot that it was to be made from, when that is so.
+func (h *Host) unusable(ctx context.Context, id string, err error) error {
+	if id == "" || !errors.Is(err, errs.ConfigInvalid) {
+		return err
+	}
+	s, lookErr := h.Client.Snapshot(ctx, id)
+	switch {
+	case client.NotFound(lookErr):
+		return errs.New(errs.SnapshotUnusable, "Daytona has no snapshot %s", id)
+	case lookErr == nil && s.State != client.SnapshotActive:
+		return errs.New(errs.SnapshotUnusable, "snapshot %s is %s %s", id, s.State, s.ErrorReason)
+	}
+	return err
 }
 
 // Native says what the core wants to know of a snapshot. Its id is the name: sandboxes are made from that.
 func Native(s *client.Snapshot, labels map[string]string) driver.NativeSnapshot {
-	id, _, _ := strings.Cut(strings.TrimPrefix(s.Name, SnapshotPrefix), "-")
+	id, _, _ := strings.Cut(strings.TrimPrefix(s.Name, snapshotPrefix), "-")
 	return driver.NativeSnapshot{
 		ID: s.Name, SandboxID: strings.ToUpper(id), Created: s.CreatedAt, Bytes: uint64(math.Max(0, s.Size) * (1 << 30)), Labels: labels,
 	}

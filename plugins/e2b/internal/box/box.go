@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/berth-dev/berth/plugins/e2b/client"
+	"github.com/berth-dev/berth/plugins/internal/keep"
 	"github.com/berth-dev/berth/plugins/internal/tunnel"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
@@ -27,6 +28,8 @@ type Host struct {
 	Where string                 // the service, for people
 	Key   func(id string) []byte // what the guest in a sandbox of the service and every driver of the team know
 	Over  func(*Box)             // told when a sandbox's value is used no more
+	// Snapshots is what the service does not keep of them.
+	Snapshots keep.Snapshots
 }
 
 // Box is one sandbox.
@@ -376,7 +379,12 @@ func (b *Box) Snapshot(ctx context.Context, name string, memory bool, labels map
 	if err != nil {
 		return driver.NativeSnapshot{}, b.explain(ctx, err)
 	}
-	return driver.NativeSnapshot{ID: s.ID, SandboxID: b.id, Created: cmp.Or(s.CreatedAt, time.Now()), Labels: labels}, nil
+	native := driver.NativeSnapshot{ID: s.ID, SandboxID: b.id, Created: cmp.Or(s.CreatedAt, time.Now()), Labels: labels}
+	if err := b.host.Snapshots.Put(native); err != nil {
+		// Nobody will hear of it.
+		return driver.NativeSnapshot{}, errors.Join(err, b.host.API.DeleteSnapshot(context.WithoutCancel(ctx), s.ID))
+	}
+	return native, nil
 }
 
 // snapshotName keeps what the service takes for a name.

@@ -182,7 +182,7 @@ func explainCreate(req *driver.CreateRequest, err error) error {
 	own := *e
 	switch {
 	case e.Code == errs.ConfigInvalid && req.NativeSnapshot != "":
-		own.Code, own.Message = errs.SnapshotRestore, "the service has no snapshot "+req.NativeSnapshot
+		own.Code, own.Message = errs.SnapshotUnusable, "the service has no snapshot "+req.NativeSnapshot
 	case e.Code == errs.ConfigInvalid:
 		own.Path = []errs.PathStep{{Attribute: "template"}}
 	case e.Code == errs.InvalidArgument && strings.Contains(e.Message, "Timeout"):
