@@ -468,7 +468,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("%v are left", left)
 	}
 	without := New(d.log).(*e2b)
-	if diags := without.Configure(t.Context(), driver.Host{}, values(t, map[string]any{"api_key": ""})); len(diags) > 0 {
+	if diags := without.Configure(t.Context(), driver.Host{StateDir: t.TempDir()}, values(t, map[string]any{"api_key": ""})); len(diags) > 0 {
 		t.Error(diags)
 	}
 	if _, err := without.Create(t.Context(), request(t, nil)); !errors.Is(err, errs.AuthFailed) {
