@@ -317,11 +317,11 @@ func (d *daytona) Snapshots(ctx context.Context, labels map[string]string) iter.
 				yield(driver.NativeSnapshot{}, err)
 				return
 			}
-			if !box.IsSnapshot(s) {
+			if !settings.IsSnapshot(s) {
 				continue
 			}
 			kept := d.boxed.Snapshots.Of(s.Name)
-			if keep.Has(kept, labels) && !yield(box.Native(s, kept.Labels), nil) {
+			if keep.Has(kept, labels) && !yield(settings.Native(s, kept.Labels), nil) {
 				return
 			}
 		}
@@ -343,7 +343,7 @@ func (d *daytona) DeleteSnapshot(ctx context.Context, name string) error {
 		return d.boxed.Snapshots.Forget(name)
 	}
 	if err == nil {
-		if !box.IsSnapshot(s) {
+		if !settings.IsSnapshot(s) {
 			return errs.New(errs.InvalidArgument, "%q is no snapshot of berth's", name)
 		}
 		err = d.client.DeleteSnapshot(ctx, s.ID)

@@ -5,18 +5,12 @@ package box
 import (
 	"context"
 	"errors"
-	"math"
-	"strings"
-
-	"github.com/oklog/ulid/v2"
 
 	"github.com/berth-dev/berth/plugins/daytona/client"
+	"github.com/berth-dev/berth/plugins/daytona/internal/settings"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )
-
-// snapshotPrefix begins the names of berth's snapshots; the sandbox's id and one of its own follow.
-const snapshotPrefix = "berth-snapshot-"
 
 // Snapshot saves the sandbox's disk at the vendor. What is in memory is not in it.
 func (b *Box) Snapshot(ctx context.Context, _ string, memory bool, labels map[string]string) (driver.NativeSnapshot, error) {
@@ -28,7 +22,7 @@ func (b *Box) Snapshot(ctx context.Context, _ string, memory bool, labels map[st
 	if b.destroyed {
 		return driver.NativeSnapshot{}, errs.New(errs.SandboxGone, "sandbox %s was destroyed", b.id)
 	}
-	name := snapshotPrefix + strings.ToLower(b.id+"-"+ulid.Make().String())
+	name := settings.SnapshotName(b.id)
 	err := b.host.Client.Settled(ctx, func() error {
 		_, err := b.host.Client.TakeSnapshot(ctx, b.st.ID, name, false)
 		return err
@@ -54,12 +48,9 @@ func (b *Box) Snapshot(ctx context.Context, _ string, memory bool, labels map[st
 	if err != nil {
 		return driver.NativeSnapshot{}, errs.Wrap(errs.SnapshotPersist, op, err)
 	}
-	native := Native(snap, labels)
+	native := settings.Native(snap, labels)
 	return native, errs.Wrap(errs.SnapshotPersist, op, b.host.Snapshots.Put(native))
 }
-
-// IsSnapshot says whether a snapshot is one of berth's.
-func IsSnapshot(s *client.Snapshot) bool { return strings.HasPrefix(s.Name, snapshotPrefix) }
 
 // unusable says that a sandbox was not made because of the snapshot that it was to be made from, when that is so.
 func (h *Host) unusable(ctx context.Context, id string, err error) error {
@@ -74,12 +65,4 @@ func (h *Host) unusable(ctx context.Context, id string, err error) error {
 		return errs.New(errs.SnapshotUnusable, "snapshot %s is %s %s", id, s.State, s.ErrorReason)
 	}
 	return err
-}
-
-// Native says what the core wants to know of a snapshot. Its id is the name: sandboxes are made from that.
-func Native(s *client.Snapshot, labels map[string]string) driver.NativeSnapshot {
-	id, _, _ := strings.Cut(strings.TrimPrefix(s.Name, snapshotPrefix), "-")
-	return driver.NativeSnapshot{
-		ID: s.Name, SandboxID: strings.ToUpper(id), Created: s.CreatedAt, Bytes: uint64(math.Max(0, s.Size) * (1 << 30)), Labels: labels,
-	}
 }
