@@ -77,6 +77,14 @@ func New(t *spec.Tool, env Env) (tool.Tool, error) {
 	return nil, b.errorf("tools of this kind are made elsewhere")
 }
 
+// Plan makes a tool that can be described and not called.
+func Plan(t *spec.Tool) (tool.Tool, error) {
+	return New(t, Env{Sandbox: nowhere{}})
+}
+
+// nowhere is a sandbox that is not there.
+type nowhere struct{ Sandbox }
+
 // base is what all kinds have.
 type base struct {
 	*spec.Tool
