@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -61,27 +60,7 @@ func TestMain(m *testing.M) {
 }
 
 // image makes the files of a small image, once.
-var image = sync.OnceValues(func() (string, error) {
-	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		return "", err
-	}
-	script := `set -e
-mkdir -p "$1/bin" "$1/etc" "$1/root" "$1/tmp" "$1/home/app"
-chmod 1777 "$1/tmp"
-cp "$0" "$1/bin/busybox"
-for a in $("$0" --list); do [ "$a" = busybox ] || ln -s busybox "$1/bin/$a"; done
-printf 'root:x:0:0:root:/root:/bin/sh\napp:x:1234:1234::/home/app:/bin/sh\n' > "$1/etc/passwd"
-printf 'root:x:0:\napp:x:1234:\n' > "$1/etc/group"
-printf '#!/bin/sh\nexec nc -ll -p "$1" -e cat\n' > "$1/bin/listen"
-chmod 755 "$1/bin/listen"
-`
-	out, err := exec.Command("/bin/sh", "-c", script, busybox, imageDir).CombinedOutput()
-	if err != nil {
-		return string(out), err
-	}
-	return imageDir, nil
-})
+var image = sync.OnceValue(func() error { return fake.Busybox(imageDir) })
 
 // newVendor starts a fake vendor.
 func newVendor(t testing.TB) *fake.Server {
@@ -92,15 +71,14 @@ func newVendor(t testing.TB) *fake.Server {
 		}
 		t.Skip("the fake vendor needs root: it makes namespaces")
 	}
-	dir, err := image()
-	if err != nil {
-		t.Skipf("there is no image to make sandboxes of: %v (%s)", err, dir)
+	if err := image(); err != nil {
+		t.Skipf("there is no image to make sandboxes of: %v", err)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := fake.Start(fake.Options{TokenID: tokenID, TokenSecret: tokenSecret, Images: map[string]string{imageTag: dir}, FSTools: self})
+	s, err := fake.Start(fake.Options{TokenID: tokenID, TokenSecret: tokenSecret, Images: map[string]string{imageTag: imageDir}, FSTools: self})
 	if err != nil {
 		t.Fatal(err)
 	}

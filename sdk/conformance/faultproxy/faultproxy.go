@@ -216,6 +216,8 @@ func (f *Fault) status() int {
 
 // through passes a request on, and its answer back with what the fault does to it.
 func (p *Proxy) through(w http.ResponseWriter, r *http.Request, f Fault) {
+	// What answers before it has read all is a stream too. Where this is not known, as with HTTP/2, it is so anyway.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	proxy := httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(p.target) }, Transport: p.transport,
 		FlushInterval:  -1, // at once: what is a stream has to stay one

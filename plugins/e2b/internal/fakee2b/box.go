@@ -429,6 +429,7 @@ func (f *Fake) toSandbox(w http.ResponseWriter, r *http.Request, id, port string
 	}
 	t := b.transport()
 	defer t.CloseIdleConnections()
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is so without: an early answer does not cut a request off
 	p := &httputil.ReverseProxy{
 		Transport: t, FlushInterval: -1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
