@@ -15,8 +15,7 @@ import (
 func TestConformance(t *testing.T) {
 	v := newVendor(t, fake.Options{})
 	conformance.Run(t, conformance.Options{
-		Binary: "/proc/self/exe", Env: []string{asDriver + "=1"}, Repeat: 3, Parallel: 2, Faults: true,
-		Skip:          map[string]string{"leaks/memory-and-files": "it makes 120 sandboxes; TestNothingIsLeft looks for less with a few"},
+		Binary: "/proc/self/exe", Env: []string{asDriver + "=1"}, Repeat: 3, Parallel: 2, Lives: 5, Faults: true,
 		ProcessConfig: values(t, v.process()), SandboxConfig: values(t, map[string]any{"user": "root"}), Secrets: []string{v.Key()},
 	})
 }

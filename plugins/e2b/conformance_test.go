@@ -15,11 +15,8 @@ import (
 func TestConformance(t *testing.T) {
 	s := newService(t)
 	conformance.Run(t, conformance.Options{
-		Binary: "/proc/self/exe", Env: []string{asDriver + "=1"}, Parallel: 2, Repeat: 3, Secrets: []string{fakee2b.Key},
+		Binary: "/proc/self/exe", Env: []string{asDriver + "=1"}, Parallel: 2, Repeat: 3, Lives: 5, Faults: true, Secrets: []string{fakee2b.Key},
 		ProcessConfig: values(t, s.process(nil)), SandboxConfig: values(t, map[string]any{}),
-		Skip: map[string]string{
-			"leaks/memory-and-files": "it makes 50 sandboxes, which takes the fake half a minute; TestNothingIsLeft looks for less with three",
-		},
 	})
 	if left := s.fake.Alive(); len(left) > 0 {
 		t.Errorf("the service still has %v", left)

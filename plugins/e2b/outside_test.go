@@ -87,8 +87,7 @@ func TestLive(t *testing.T) {
 		}
 	}
 	conformance.Run(t, conformance.Options{
-		Binary: "/proc/self/exe", Env: []string{asDriver + "=1"}, Repeat: 2, Secrets: []string{os.Getenv("E2B_API_KEY")},
+		Binary: "/proc/self/exe", Env: []string{asDriver + "=1"}, Repeat: 2, Lives: 5, Faults: true, Secrets: []string{os.Getenv("E2B_API_KEY")},
 		ProcessConfig: values(t, process), SandboxConfig: values(t, map[string]any{"on_timeout": "kill"}),
-		Skip: map[string]string{"leaks/memory-and-files": "it makes 50 sandboxes"},
 	})
 }

@@ -81,7 +81,7 @@ func (d *hosted) Create(ctx context.Context, req *driver.CreateRequest) (driver.
 func (d *hosted) snapshot(ctx context.Context, id string) (*modal.Image, error) {
 	img, err := d.c.Images.FromID(ctx, id, nil)
 	if err != nil && client.KindOf(err) == client.NotFound {
-		return nil, errs.New(errs.SnapshotRestore, "Modal has no snapshot %s: it was deleted, or its time (snapshot_ttl) is over", id).With("snapshot", id)
+		return nil, errs.New(errs.SnapshotUnusable, "Modal has no snapshot %s: it was deleted, or its time (snapshot_ttl) is over", id).With("snapshot", id)
 	}
 	return img, vendor.Error(ctx, errs.SnapshotRestore, "find the snapshot "+id, err)
 }

@@ -10,12 +10,14 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/modal-labs/modal-client/go"
 
+	"github.com/berth-dev/berth/plugins/internal/keep"
 	"github.com/berth-dev/berth/plugins/modal/client"
 	"github.com/berth-dev/berth/plugins/modal/internal/box"
 	"github.com/berth-dev/berth/plugins/modal/internal/settings"
@@ -42,10 +44,11 @@ type hosted struct {
 }
 
 var (
-	_ driver.Configurer = (*hosted)(nil)
-	_ driver.Validator  = (*hosted)(nil)
-	_ driver.Lister     = (*hosted)(nil)
-	_ driver.Drainer    = (*hosted)(nil)
+	_ driver.Configurer    = (*hosted)(nil)
+	_ driver.Validator     = (*hosted)(nil)
+	_ driver.Lister        = (*hosted)(nil)
+	_ driver.Drainer       = (*hosted)(nil)
+	_ driver.SnapshotStore = (*hosted)(nil)
 )
 
 // New makes the driver.
@@ -88,6 +91,9 @@ func (d *hosted) Configure(_ context.Context, host driver.Host, v schema.Value) 
 				WithHint("make a token in Modal's settings, and set %s = secret.NAME in the driver block, or the environment variables MODAL_TOKEN_ID and MODAL_TOKEN_SECRET", name)))}
 		}
 	}
+	if host.StateDir == "" {
+		return []driver.Diagnostic{{Summary: "no state directory", Detail: "the driver was not told where to keep the labels of snapshots"}}
+	}
 	throttle := d.conf.MaxThrottle
 	if throttle == 0 {
 		throttle = -1 // never
@@ -100,7 +106,7 @@ func (d *hosted) Configure(_ context.Context, host driver.Host, v schema.Value) 
 		return []driver.Diagnostic{diagnostic(errs.Wrap(errs.ConfigInvalid, "make a client for Modal", err))}
 	}
 	d.host, d.c = host, c
-	d.boxed = &box.Host{Client: c, Log: d.log, Key: d.key, Over: d.forget}
+	d.boxed = &box.Host{Client: c, Log: d.log, Key: d.key, Over: d.forget, Snapshots: keep.Snapshots(filepath.Join(host.StateDir, "snapshots"))}
 	return nil
 }
 
@@ -170,6 +176,51 @@ func (d *hosted) List(ctx context.Context, labels map[string]string) iter.Seq2[d
 			}
 		}
 	}
+}
+
+// Snapshots lists the snapshots that this installation took and Modal still has: Modal lists none.
+func (d *hosted) Snapshots(ctx context.Context, labels map[string]string) iter.Seq2[driver.NativeSnapshot, error] {
+	return func(yield func(driver.NativeSnapshot, error) bool) {
+		err := d.ready()
+		var all []driver.NativeSnapshot
+		if err == nil {
+			all, err = d.boxed.Snapshots.All()
+		}
+		if err != nil {
+			yield(driver.NativeSnapshot{}, err)
+			return
+		}
+		for _, s := range all {
+			if !keep.Has(s, labels) {
+				continue
+			}
+			image, _ := box.SnapshotImage(s.ID)
+			_, err := d.c.Images.FromID(ctx, image, nil)
+			if err != nil && client.KindOf(err) == client.NotFound {
+				if err = d.boxed.Snapshots.Forget(s.ID); err == nil {
+					continue // its time was over
+				}
+			}
+			if err != nil {
+				s, err = driver.NativeSnapshot{}, vendor.Error(ctx, errs.VendorFailed, "look for the snapshot "+s.ID, err)
+			}
+			if !yield(s, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// DeleteSnapshot removes a snapshot. One that is gone already is no error.
+func (d *hosted) DeleteSnapshot(ctx context.Context, id string) error {
+	if err := d.ready(); err != nil {
+		return err
+	}
+	image, _ := box.SnapshotImage(id)
+	if err := d.c.Images.Delete(ctx, image, nil); err != nil && client.KindOf(err) != client.NotFound {
+		return vendor.Error(ctx, errs.VendorFailed, "delete the snapshot "+id, err)
+	}
+	return d.boxed.Snapshots.Forget(id)
 }
 
 // Drain parks or ends every sandbox of this process.

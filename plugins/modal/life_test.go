@@ -201,7 +201,7 @@ func TestSnapshots(t *testing.T) {
 	}
 	missing := request(t, nil)
 	missing.NativeSnapshot = "im-that-is-not-there"
-	if _, err := f.Create(t.Context(), missing); !errors.Is(err, errs.SnapshotRestore) {
+	if _, err := f.Create(t.Context(), missing); !errors.Is(err, errs.SnapshotUnusable) {
 		t.Errorf("%v", err)
 	}
 	s := f.create(t, request(t, nil))

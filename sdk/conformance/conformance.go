@@ -30,6 +30,8 @@ import (
 type (
 	// Options say which driver is tested and how.
 	Options = suite.Options
+	// Storage is storage that a driver is to attach.
+	Storage = suite.Storage
 	// Report is the account of a run.
 	Report = suite.Report
 	// Budget bounds what a run may cost.

@@ -89,6 +89,35 @@ func (d Snapshots) Of(id string) driver.NativeSnapshot {
 	return s
 }
 
+// All gives what is kept of every snapshot.
+func (d Snapshots) All() ([]driver.NativeSnapshot, error) {
+	const op = "list the snapshots that are kept"
+	files, err := os.ReadDir(string(d))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errs.Wrap(errs.Internal, op, err)
+	}
+	var all []driver.NativeSnapshot
+	for _, e := range files {
+		if filepath.Ext(e.Name()) != ".json" {
+			continue // it is being written
+		}
+		var s driver.NativeSnapshot
+		f := filepath.Join(string(d), e.Name())
+		b, err := os.ReadFile(f)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was forgotten just now
+		}
+		if err == nil {
+			err = json.Unmarshal(b, &s)
+		}
+		if err != nil {
+			return nil, errs.New(errs.Internal, "%s: %s: %v", op, f, err).WithHint("remove the file; the snapshot is then listed no more")
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
 // Forget removes what is kept of a snapshot.
 func (d Snapshots) Forget(id string) error {
 	if err := os.Remove(d.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/modal-labs/modal-client/go"
 
+	"github.com/berth-dev/berth/plugins/internal/keep"
 	"github.com/berth-dev/berth/plugins/modal/client"
 	"github.com/berth-dev/berth/plugins/modal/internal/place"
 	"github.com/berth-dev/berth/plugins/modal/internal/settings"
@@ -37,6 +38,8 @@ type Host struct {
 	Log    hclog.Logger
 	Key    func(id string) []byte
 	Over   func(*Box) // called when a value is not to be used any more
+	// Snapshots is what Modal does not keep of them.
+	Snapshots keep.Snapshots
 }
 
 // Options make a [Box].

@@ -10,6 +10,8 @@ import (
 	"net"
 
 	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/guest/zstd"
 )
 
 // Run runs a command.
@@ -164,13 +166,25 @@ func (b *Box) SetMeta(ctx context.Context, path string, change driver.MetaChange
 	return c.SetMeta(ctx, path, change)
 }
 
-// Export sends a tree.
+// Export sends a tree. The guest does not compress; here it is done on the way out.
 func (b *Box) Export(ctx context.Context, opts driver.ExportOptions, w io.Writer) error {
 	c, err := b.live(ctx)
 	if err != nil {
 		return err
 	}
-	return c.Export(ctx, opts, w)
+	if opts.Compression != "zstd" {
+		return c.Export(ctx, opts, w)
+	}
+	opts.Compression = ""
+	z, err := zstd.Codec{}.NewWriter(w)
+	if err != nil {
+		return err
+	}
+	err = c.Export(ctx, opts, z)
+	if e := z.Close(); err == nil && e != nil {
+		err = errs.Wrap(errs.Internal, "files.export", e)
+	}
+	return err
 }
 
 // Import takes a tree.

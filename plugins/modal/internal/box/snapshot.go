@@ -48,6 +48,11 @@ func (b *Box) Snapshot(ctx context.Context, _ string, memory bool, labels map[st
 		return none, vendor.Error(ctx, errs.SnapshotPersist, "take a snapshot", err)
 	}
 	s.ID += img.ImageID
+	if err := b.host.Snapshots.Put(s); err != nil {
+		// Nobody will hear of it.
+		b.deleteImage(context.WithoutCancel(ctx), img.ImageID)
+		return none, err
+	}
 	return s, nil
 }
 

@@ -43,8 +43,8 @@ func (c *controlPlane) tunnelsOf(r *pb.SandboxGetTunnelsRequest, v1 bool) (*pb.S
 	if err != nil {
 		return nil, err
 	}
-	if b.ended() {
-		return nil, status.Error(codes.FailedPrecondition, "the Sandbox has ended")
+	if !b.runs() {
+		return nil, status.Error(codes.FailedPrecondition, "the Sandbox does not run")
 	}
 	return pb.SandboxGetTunnelsResponse_builder{Tunnels: tunnelData(b.tunnels.List(), false)}.Build(), nil
 }
@@ -65,8 +65,8 @@ func (c *controlPlane) SandboxCreateConnectTokenV2(_ context.Context, r *pb.Sand
 	if err != nil {
 		return nil, err
 	}
-	if b.ended() {
-		return nil, status.Error(codes.FailedPrecondition, "the Sandbox has ended")
+	if !b.runs() {
+		return nil, status.Error(codes.FailedPrecondition, "the Sandbox does not run")
 	}
 	l, err := b.tunnels.Listen()
 	if err != nil {

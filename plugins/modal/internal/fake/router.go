@@ -40,7 +40,7 @@ func (s *Server) task(id string) (*sandbox, error) {
 	s.mu.Lock()
 	b := s.tasks[id]
 	s.mu.Unlock()
-	if b == nil || b.ended() {
+	if b == nil || !b.runs() {
 		return nil, status.Errorf(codes.NotFound, "task %q is not running", id)
 	}
 	return b, nil

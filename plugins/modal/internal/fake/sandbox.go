@@ -37,6 +37,7 @@ type sandbox struct {
 	cell    *cell.Cell
 	tunnels *tunnel.Tunnels
 	timers  []*time.Timer
+	begun   chan struct{} // closed when it runs, or could not be started
 	done    chan struct{} // closed when it has ended
 
 	mu     sync.Mutex
@@ -82,7 +83,7 @@ func (s *Server) make(ctx context.Context, app string, def *pb.Sandbox, tags []*
 		return nil, err
 	}
 	b := &sandbox{
-		s: s, id: sandboxID(v1), task: newID("ta"), app: app, v1: v1, def: def, created: time.Now(), done: make(chan struct{}),
+		s: s, id: sandboxID(v1), task: newID("ta"), app: app, v1: v1, def: def, created: time.Now(), begun: make(chan struct{}), done: make(chan struct{}),
 		tags: map[string]string{}, execs: map[string]*execs.Exec{}, snaps: map[string]string{},
 		env: map[string]string{}, access: def.GetNetworkAccess(),
 	}
@@ -119,7 +120,9 @@ func (s *Server) make(ctx context.Context, app string, def *pb.Sandbox, tags []*
 	if err != nil {
 		return nil, err
 	}
-	if err := b.start(ctx, img, binds); err != nil {
+	err = b.start(ctx, img, binds)
+	close(b.begun)
+	if err != nil {
 		b.finish(pb.GenericResult_GENERIC_STATUS_INIT_FAILURE, err.Error())
 		b.cleanUp()
 		return nil, status.Error(codes.Internal, err.Error())
@@ -229,6 +232,9 @@ func (b *sandbox) start(ctx context.Context, img *image, binds map[string]cell.B
 	}
 	b.mu.Lock()
 	b.cell = c
+	if b.result != nil { // somebody has ended it meanwhile
+		c.Kill()
+	}
 	b.mu.Unlock()
 	var ports []tunnel.Port
 	for _, p := range b.def.GetOpenPorts().GetPorts() {
@@ -271,6 +277,16 @@ func (b *sandbox) restLocked() {
 		}
 	}
 	b.idle = time.AfterFunc(time.Duration(d)*time.Second, func() { b.finish(pb.GenericResult_GENERIC_STATUS_IDLE_TIMEOUT, "") })
+}
+
+// runs says whether it has begun and not ended.
+func (b *sandbox) runs() bool {
+	select {
+	case <-b.begun:
+		return !b.ended()
+	default:
+		return false
+	}
 }
 
 func (b *sandbox) ended() bool {

@@ -117,10 +117,25 @@ func (c *controlPlane) SandboxTerminate(_ context.Context, r *pb.SandboxTerminat
 	return c.terminate(r, true)
 }
 
-func (c *controlPlane) taskID(r *pb.SandboxGetTaskIdRequest, v1 bool) (*pb.SandboxGetTaskIdResponse, error) {
+// taskID waits until a sandbox that is being made has a task.
+func (c *controlPlane) taskID(ctx context.Context, r *pb.SandboxGetTaskIdRequest, v1 bool) (*pb.SandboxGetTaskIdResponse, error) {
 	b, err := c.find(r.GetSandboxId(), v1)
 	if err != nil {
 		return nil, err
+	}
+	var late <-chan time.Time
+	if r.HasTimeout() {
+		t := time.NewTimer(time.Duration(float64(r.GetTimeout()) * float64(time.Second)))
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-b.begun:
+	case <-b.done:
+	case <-late:
+		return &pb.SandboxGetTaskIdResponse{}, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,13 +146,13 @@ func (c *controlPlane) taskID(r *pb.SandboxGetTaskIdRequest, v1 bool) (*pb.Sandb
 }
 
 // SandboxGetTaskIdV2 gives the task, or how it ended.
-func (c *controlPlane) SandboxGetTaskIdV2(_ context.Context, r *pb.SandboxGetTaskIdRequest) (*pb.SandboxGetTaskIdResponse, error) {
-	return c.taskID(r, false)
+func (c *controlPlane) SandboxGetTaskIdV2(ctx context.Context, r *pb.SandboxGetTaskIdRequest) (*pb.SandboxGetTaskIdResponse, error) {
+	return c.taskID(ctx, r, false)
 }
 
 // SandboxGetTaskId is the same for the older backend.
-func (c *controlPlane) SandboxGetTaskId(_ context.Context, r *pb.SandboxGetTaskIdRequest) (*pb.SandboxGetTaskIdResponse, error) {
-	return c.taskID(r, true)
+func (c *controlPlane) SandboxGetTaskId(ctx context.Context, r *pb.SandboxGetTaskIdRequest) (*pb.SandboxGetTaskIdResponse, error) {
+	return c.taskID(ctx, r, true)
 }
 
 // SandboxGetCommandRouterAccess gives a way to the router.

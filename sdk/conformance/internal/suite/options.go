@@ -37,6 +37,9 @@ type Options struct {
 	// Secrets are texts of the two configurations that must not show in state, logs or errors.
 	Secrets []string
 
+	// Storage is what the checks attach, for each kind and strategy that the driver claims.
+	Storage []Storage
+
 	Only     []string          // groups, or "group/check"; empty = all
 	Skip     map[string]string // "group/check", or a group, to the reason
 	Repeat   int               // how often idempotent calls are made; 0 = DefaultRepeat
@@ -49,6 +52,12 @@ type Options struct {
 	// KeepOnFail leaves the sandboxes of failed checks, and says which.
 	KeepOnFail bool
 	Log        io.Writer // takes what driver processes write to standard error; nil = nowhere
+}
+
+// Storage is storage that can be attached, and may be written to.
+type Storage struct {
+	Spec          driver.MountSpec // but for ID, Path and ReadOnly
+	File, Content string           // what is there
 }
 
 func (o *Options) fill() {

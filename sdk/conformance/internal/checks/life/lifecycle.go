@@ -68,7 +68,7 @@ func Lifecycle() suite.Group {
 			{Name: "watch-ends-with-sandbox", Needs: kit.Needs(driver.LifeWatch), Func: watchDestroyed},
 			{Name: "drain-parks", Process: true, Needs: resume, Func: drainParks},
 			{Name: "drain-refuses-work", Process: true, Func: drainRefuses},
-			{Name: "network-none", Needs: kit.Needs(driver.NetPolicy), Tools: []string{"ps"}, Func: networkNone},
+			{Name: "network-none", Needs: kit.Needs(driver.NetPolicy), Func: networkNone},
 			{Name: "network-nonsense", Func: networkNonsense},
 			{Name: "grants", Needs: kit.Needs(driver.PathGrants), Func: grants},
 			{Name: "grants-read-only", Needs: kit.Needs(driver.PathGrants), Func: grantsReadOnly},
