@@ -20,7 +20,7 @@ import (
 const uniqueViolation = "23505"
 
 var postgresDialect = dialect{
-	words:    strings.NewReplacer("{now}", "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::BIGINT", "{blob}", "BYTEA"),
+	words:    strings.NewReplacer("{now}", "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000)::BIGINT", "{blob}", "BYTEA"),
 	numbered: true,
 	hasMeta:  "SELECT COUNT(*) FROM pg_class WHERE oid = to_regclass('berth_meta')",
 	lock:     "SELECT pg_advisory_xact_lock(7163384)", // any number that is always the same

@@ -66,8 +66,9 @@ type Sessions interface {
 	NamedSession(ctx context.Context, project, name string) (*Session, error)
 	// ListSessions reads them, the oldest first.
 	ListSessions(ctx context.Context, f SessionFilter) ([]*Session, error)
-	// UpdateSession writes what was read before, but for its lease; [ErrChanged] when somebody else was first.
-	UpdateSession(ctx context.Context, s *Session) error
+	// UpdateSession writes what was read before, but for its lease, of several all or none; [ErrChanged] when somebody else
+	// was first.
+	UpdateSession(ctx context.Context, all ...*Session) error
 	// DeleteSession removes a record.
 	DeleteSession(ctx context.Context, id string) error
 	// PruneSessions removes the records of those that are gone for longer than this, and says how many.
@@ -225,18 +226,25 @@ func (d *db) ListSessions(ctx context.Context, f SessionFilter) ([]*Session, err
 	return d.sessions(ctx, d.sql, where+" ORDER BY created, id", args...)
 }
 
-func (d *db) UpdateSession(ctx context.Context, s *Session) error {
+func (d *db) UpdateSession(ctx context.Context, all ...*Session) error {
 	return d.tx(ctx, func(on querier) error {
-		n, err := d.exec(ctx, on, `UPDATE sessions SET name = ?, run = ?, status = ?, reason = ?, deadline = ?, state = ?,
+		for _, s := range all {
+			n, err := d.exec(ctx, on, `UPDATE sessions SET name = ?, run = ?, status = ?, reason = ?, deadline = ?, state = ?,
  updated = {now}, version = version + 1 WHERE id = ? AND version = ?`,
-			s.Name, s.Run, string(s.Status), s.Reason, millis(s.Deadline), s.State, s.ID, s.Version)
-		if err != nil {
-			return err
+				s.Name, s.Run, string(s.Status), s.Reason, millis(s.Deadline), s.State, s.ID, s.Version)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				return d.changed(ctx, on, s.ID)
+			}
 		}
-		if n == 0 {
-			return d.changed(ctx, on, s.ID)
+		for _, s := range all {
+			if err := d.reread(ctx, on, s); err != nil {
+				return err
+			}
 		}
-		return d.reread(ctx, on, s)
+		return nil
 	})
 }
 
