@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berth-dev/berth/plugins/docker/internal/engine"
 	"github.com/berth-dev/berth/plugins/docker/internal/settings"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
@@ -249,8 +250,21 @@ func TestSnapshots(t *testing.T) {
 		if l := inspect(t, again).Labels; l["berth.run"] != "" {
 			t.Errorf("it was handed the labels of another: %v", l)
 		}
+		// A snapshot that a sandbox was made from can be removed, and takes nothing away from it: its image goes with it.
+		if err := f.DeleteSnapshot(t.Context(), snap.ID); err != nil {
+			t.Error(err)
+		}
+		for sn, err := range f.Snapshots(t.Context(), map[string]string{"of": req.SandboxID}) {
+			t.Errorf("%+v is still there, %v", sn, err)
+		}
+		if got := sh(t, again, "cat file"); got != "saved" {
+			t.Errorf("%q", got)
+		}
 		if err := again.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
+		}
+		if _, err := f.e.ImageInspect(t.Context(), snap.ID); !engine.NotFound(err) {
+			t.Errorf("the image of a snapshot that was removed is left: %v", err)
 		}
 		if err := errors.Join(f.DeleteSnapshot(t.Context(), snap.ID), f.DeleteSnapshot(t.Context(), snap.ID)); err != nil {
 			t.Error(err)

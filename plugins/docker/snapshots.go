@@ -35,6 +35,9 @@ func (d *docker) Snapshots(ctx context.Context, labels map[string]string) iter.S
 			return
 		}
 		for _, img := range list.Items {
+			if box.Released(img.RepoTags) {
+				continue
+			}
 			s := driver.NativeSnapshot{
 				ID: img.ID, SandboxID: img.Labels[plan.LabelSnapshot], Created: time.Unix(img.Created, 0), Bytes: uint64(img.Size), Labels: map[string]string{},
 			}
@@ -50,7 +53,8 @@ func (d *docker) Snapshots(ctx context.Context, labels map[string]string) iter.S
 	}
 }
 
-// DeleteSnapshot removes a snapshot. One that is gone already is no error.
+// DeleteSnapshot removes a snapshot. One that is gone already is no error. The image of one that containers were made from
+// goes with the last of them.
 func (d *docker) DeleteSnapshot(ctx context.Context, id string) error {
 	e, err := d.reach(ctx)
 	if err != nil {
@@ -64,10 +68,7 @@ func (d *docker) DeleteSnapshot(ctx context.Context, id string) error {
 		return errs.New(errs.InvalidArgument, "image %s is no snapshot", id)
 	}
 	if err == nil {
-		_, err = e.ImageRemove(ctx, id, client.ImageRemoveOptions{Force: true, PruneChildren: true})
-	}
-	if engine.NotFound(err) {
-		return nil
+		err = box.Release(ctx, e, img.ID, img.RepoTags)
 	}
 	return engine.Error(errs.Internal, "remove the snapshot", err)
 }

@@ -342,6 +342,7 @@ func (b *Box) remove(ctx context.Context) error {
 	if err != nil && !engine.NotFound(err) {
 		return engine.Error(errs.StopFailed, "remove the container", err)
 	}
+	b.dropImage(ctx)
 	return nil
 }
 
