@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/berth-dev/berth/plugins/unixlocal/internal/machine"
 	"github.com/berth-dev/berth/plugins/unixlocal/internal/store"
@@ -172,12 +173,12 @@ func (s *sandbox) templateName(key string) string {
 // layOver makes the workspace a layer over a template.
 func (s *sandbox) layOver(t *template.Template) error {
 	uid, gid := machine.Owner(s.want.Setup, s.want.Off)
-	mode := os.FileMode(s.x.Record.Workspace.Mode & 0o777)
-	if mode == 0 {
-		mode = 0o755
-	}
 	upper, work := filepath.Join(s.want.Files, "upper"), filepath.Join(s.want.Files, "overlay")
-	if err := errors.Join(store.MakeDir(upper, mode, uid, gid), store.MakeDir(work, 0o700, uid, gid)); err != nil {
+	err := errors.Join(store.MakeDir(upper, 0o755, uid, gid), store.MakeDir(work, 0o700, uid, gid), like(upper, t.Tree))
+	if mode := os.FileMode(s.x.Record.Workspace.Mode & 0o777); mode != 0 {
+		err = errors.Join(err, os.Chmod(upper, mode))
+	}
+	if err != nil {
 		_ = t.Close() // it is not used
 		return errs.Wrap(errs.CreateFailed, "make the sandbox's directories", err)
 	}
@@ -185,6 +186,15 @@ func (s *sandbox) layOver(t *template.Template) error {
 	s.want.Overlay = &rootfs.Overlay{Lower: t.Tree, Upper: upper, Work: work}
 	s.x.Record.Template, s.x.Record.Filled = t.Name, true
 	return nil
+}
+
+// like gives a directory the mode and the time of another: the top of a layer hides that of the one below.
+func like(dir, other string) error {
+	st, err := os.Stat(other)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Chmod(dir, st.Mode()&(os.ModePerm|os.ModeSticky)), os.Chtimes(dir, time.Time{}, st.ModTime()))
 }
 
 // Resume finds a sandbox again.

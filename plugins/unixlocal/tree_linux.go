@@ -127,7 +127,7 @@ func (d *local) trimTemplates() {
 		return
 	}
 	defer d.trim.Unlock()
-	if err := d.templates.Trim(context.Background()); err != nil {
+	if err := d.templates.Trim(context.Background(), d.store.NeedsTemplate); err != nil {
 		d.log.Warn("templates were not trimmed", "error", err)
 	}
 }

@@ -198,6 +198,16 @@ func (s *Store) All(ctx context.Context, labels map[string]string) iter.Seq2[*Se
 	}
 }
 
+// NeedsTemplate says whether the workspace of a sandbox lies over a template.
+func (s *Store) NeedsTemplate(name string) (bool, error) {
+	for x, err := range s.All(context.Background(), nil) {
+		if err != nil || x.Record.Template == name {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
 func (r *Record) has(labels map[string]string) bool {
 	for k, v := range labels {
 		if r.Labels[k] != v {

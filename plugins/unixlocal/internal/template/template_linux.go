@@ -3,8 +3,8 @@
 // Package template keeps workspaces that were materialised once, for later sandboxes to begin from.
 //
 // A template is a directory that never changes after it was published, by one rename. Whoever mounts it holds a shared
-// lock on it, and guests inherit that lock; what is not in use is removed, the longest unused first, when all together
-// grow past a bound.
+// lock on it, and guests inherit that lock; what neither is in use nor lies below a workspace that is kept is removed, the
+// longest unused first, when all together grow past a bound.
 package template
 
 import (
@@ -141,8 +141,9 @@ func (c *Cache) Build(ctx context.Context, name, key string, fill func(tree stri
 	return c.Find(name)
 }
 
-// Trim removes unused templates until all together fit, and what builders that died left.
-func (c *Cache) Trim(ctx context.Context) error {
+// Trim removes unused templates until all together fit, and what builders that died left. Needed says whether a workspace
+// that nobody uses now lies over a template.
+func (c *Cache) Trim(ctx context.Context, needed func(name string) (bool, error)) error {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
 		return errs.Wrap(errs.Internal, "trim the template cache", err)
@@ -172,15 +173,15 @@ func (c *Cache) Trim(ctx context.Context) error {
 		if sum <= c.max || ctx.Err() != nil {
 			break
 		}
-		if c.remove(k.name) {
+		if c.remove(k.name, needed) {
 			sum -= k.bytes
 		}
 	}
 	return nil //nolint:nilerr // what cannot be looked at is not counted
 }
 
-// remove removes a template that nobody uses.
-func (c *Cache) remove(name string) bool {
+// remove removes a template that nobody uses or needs.
+func (c *Cache) remove(name string, needed func(string) (bool, error)) bool {
 	dir := filepath.Join(c.dir, name)
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -191,6 +192,10 @@ func (c *Cache) remove(name string) bool {
 	}
 	defer lock.Close()
 	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return false
+	}
+	// Whoever used it has written down by now that it is needed.
+	if yes, err := needed(name); yes || err != nil {
 		return false
 	}
 	// Whoever opened the lock meanwhile cannot take it, and finds no marker afterwards.
