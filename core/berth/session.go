@@ -5,6 +5,7 @@ package berth
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/berth-dev/berth/core/event"
@@ -12,6 +13,7 @@ import (
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/sandbox"
 	"github.com/berth-dev/berth/core/session"
+	"github.com/berth-dev/berth/core/snapshot"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/state"
 	"github.com/berth-dev/berth/core/state/seal"
@@ -31,6 +33,7 @@ type SandboxOptions struct {
 	From     string // snapshot that a fresh one starts from instead of what the sandbox block says; empty = what it says
 	What     string // what this process does with it, such as "exec", for whoever finds it in use
 	Emit     func(event.Data)
+	Native   string // the driver's own snapshot that a fresh one is made from; empty = none
 
 	held   string // the session that the run has had
 	chosen func(id string) error
@@ -42,6 +45,15 @@ func (h *Harness) Open(ctx context.Context, p *spec.Project, o SandboxOptions) (
 	m, err := h.Sessions(ctx, p)
 	if err != nil {
 		return nil, err
+	}
+	if o.held != "" {
+		rec, err := m.Current(ctx, o.held)
+		if err == nil {
+			o.held, err = rec.ID, o.moved(p, rec)
+		}
+		if err != nil && !errors.Is(err, state.ErrUnknown) {
+			return nil, err
+		}
 	}
 	w, err := h.wish(p, &o)
 	if err != nil {
@@ -71,7 +83,7 @@ func (h *Harness) use(ctx context.Context, p *spec.Project, text string, o Sandb
 	if err != nil {
 		return nil, err
 	}
-	if err := o.from(p, rec, b); err != nil {
+	if err := o.Blocks(p, rec, b); err != nil {
 		return nil, err
 	}
 	w, err := h.wish(p, &o)
@@ -81,8 +93,17 @@ func (h *Harness) use(ctx context.Context, p *spec.Project, text string, o Sandb
 	return m.Use(ctx, rec, w)
 }
 
-// from finds the blocks of a session in today's project.
-func (o *SandboxOptions) from(p *spec.Project, rec *state.Session, b *session.Body) error {
+// moved takes the block of a session that was moved to another one.
+func (o *SandboxOptions) moved(p *spec.Project, rec *state.Session) error {
+	b, err := session.Peek(rec)
+	if err != nil || !b.Moved {
+		return err
+	}
+	return o.Blocks(p, rec, b)
+}
+
+// Blocks finds the blocks of a session in today's project.
+func (o *SandboxOptions) Blocks(p *spec.Project, rec *state.Session, b *session.Body) error {
 	missing := func(kind, label string) error {
 		return errs.New(errs.ConfigInvalid, "session %s was made of %s %q, which the project does not have any more", rec.ID, kind, label).
 			WithHint("bring the block back, or remove the session: berth session rm %s", rec.ID)
@@ -152,6 +173,7 @@ func (h *Harness) wish(p *spec.Project, o *SandboxOptions) (session.Wish, error)
 		return w, fmt.Errorf("the key of the session: %w", err)
 	}
 	w.Key = key
+	w.Saved = func(ctx context.Context) (*snapshot.Repo, error) { return OpenSnapshots(ctx, p, o.Sandbox) }
 	w.Open = func(ctx context.Context, part session.Part) (*sandbox.Session, error) {
 		return h.sandbox(ctx, p, o, part, runAs)
 	}
@@ -161,7 +183,7 @@ func (h *Harness) wish(p *spec.Project, o *SandboxOptions) (session.Wish, error)
 // sandbox makes or finds a sandbox. Ending it gives the driver back too.
 func (h *Harness) sandbox(ctx context.Context, p *spec.Project, o *SandboxOptions, part session.Part, runAs string) (*sandbox.Session, error) {
 	mine := *o
-	mine.ID = part.ID
+	mine.ID, mine.From = part.ID, cmp.Or(part.From, o.From)
 	snapshots, err := sessionSnapshots(ctx, p, &mine)
 	if err != nil {
 		return nil, err
@@ -175,7 +197,7 @@ func (h *Harness) sandbox(ctx context.Context, p *spec.Project, o *SandboxOption
 	s, err := sandbox.Open(ctx, sandbox.Config{
 		ID: part.ID, Driver: handle, DriverName: name, Spec: o.Sandbox, Manifest: o.Manifest, RunAs: runAs, Vars: o.Vars,
 		Labels: part.Labels, CacheDir: h.cfg.CacheDir, Emit: o.Emit, Now: h.cfg.Now, Keep: o.Keep,
-		Resume: part.Resume, Fixed: part.Fixed, OnDrift: part.OnDrift, Making: part.Making, Snapshots: snapshots,
+		Resume: part.Resume, Fixed: part.Fixed, OnDrift: part.OnDrift, Making: part.Making, Snapshots: snapshots, Native: o.Native,
 		Confined: h.cfg.Confined, Released: func() { over(); handle.Release() },
 	})
 	if err != nil {

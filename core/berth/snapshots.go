@@ -86,7 +86,7 @@ func sessionSnapshots(ctx context.Context, p *spec.Project, o *SandboxOptions) (
 	if policy != nil && (policy.Kind == "none" || (policy.Store != nil && policy.Store.Kind == "noop")) {
 		policy = nil
 	}
-	if p == nil || (policy == nil && o.From == "") {
+	if p == nil {
 		return nil, nil
 	}
 	repo, err := OpenSnapshots(ctx, p, o.Sandbox)

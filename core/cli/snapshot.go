@@ -194,16 +194,9 @@ func (a *app) snapshotShow() *cobra.Command {
 		}
 		w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)
 		for _, l := range [][2]string{
-			{"id", rec.ID},
-			{"names", strings.Join(s.Names, " ")},
-			{"taken", rec.Created.Local().Format(time.DateTime)},
-			{"of", rec.Series},
-			{"parent", rec.Parent},
-			{"session", rec.Session},
-			{"run", rec.Run},
-			{"driver", rec.Driver},
-			{"entries", fmt.Sprint(rec.Entries)},
-			{"size", size(rec.Bytes)},
+			{"id", rec.ID}, {"names", strings.Join(s.Names, " ")}, {"taken", rec.Created.Local().Format(time.DateTime)}, {"of", rec.Series},
+			{"parent", rec.Parent}, {"session", rec.Session}, {"run", rec.Run}, {"driver", rec.Driver},
+			{"entries", fmt.Sprint(rec.Entries)}, {"size", size(rec.Bytes)},
 			{"content", fmt.Sprintf("%s, of which %s are in no other snapshot", size(mine.Bytes), size(mine.Unique))},
 			{"added", fmt.Sprintf("%s when it was taken, in %s of the store", size(rec.New), size(rec.Stored))},
 			{"excluded", strings.Join(rec.Exclude, " ")},
@@ -239,12 +232,20 @@ func (a *app) left(left []index.Left) {
 
 func (a *app) snapshotDiff() *cobra.Command {
 	var f snapshotFlags
-	return f.command(a, &cobra.Command{
-		Use: "diff [flags] FROM TO", Short: "Say what changed from one snapshot to another",
+	var live string
+	c := f.command(a, &cobra.Command{
+		Use: "diff [flags] FROM TO", Short: "Say what changed from one snapshot to another, or to what a session's workspace holds now",
 		Long: `Prints a line for each path that differs: + is new, - is gone, M has another content or is another kind of file, m has
-another mode, owner or time.`,
+another mode, owner or time.
+
+With --session the workspace of a session stands in the place of TO; without FROM it is compared with the last snapshot of
+that session. What the snapshot leaves out on purpose is left out on both sides.`,
+		Example: "  berth snapshot diff before-upgrade 3f2a91\n  berth snapshot diff --session dev before-upgrade\n  berth snapshot diff --session dev",
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
+			switch {
+			case live != "" && len(args) > 1:
+				return fmt.Errorf("there are %d arguments, and with --session one snapshot is understood", len(args))
+			case live == "" && len(args) != 2:
 				return fmt.Errorf("there are %d arguments, and two snapshots are understood", len(args))
 			}
 			return nil
@@ -262,6 +263,16 @@ another mode, owner or time.`,
 		}
 		return a.showChanges(slices.Collect(snapshot.Diff(sides[0], sides[1])), f.json)
 	})
+	stored := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if live == "" {
+			return stored(cmd, args)
+		}
+		return a.diffLive(cmd, &f, live, args)
+	}
+	c.Flags().StringVar(&live, "session", "", "compare with what the workspace of this `SESSION` holds now")
+	c.MarkFlagsMutuallyExclusive("session", "store")
+	return c
 }
 
 func (a *app) showChanges(changes []snapshot.Change, asJSON bool) error {

@@ -231,12 +231,7 @@ lead out of the workspace is refused, and so is more than the bounds that the fl
 				return err
 			}
 		}
-		if f.json {
-			return a.printJSON(shown{ID: rec.ID, Record: rec, Left: x.Left})
-		}
-		fmt.Fprintf(a.Out, "snapshot %s: %d entries, %s, %s of them new\n", snapshot.Short(rec.ID), rec.Entries, size(rec.Bytes), size(rec.New))
-		a.left(x.Left)
-		return nil
+		return a.saved(rec, x, f.json)
 	})
 	fs := c.Flags()
 	fs.StringVar(&name, "name", "", "give it this `name`")

@@ -121,6 +121,7 @@ func (s *Session) Close(ctx context.Context, status run.Status) error {
 func (s *Session) End(ctx context.Context, how string) error {
 	ctx, cancel := limit(ctx, s.cfg.Spec.Timeouts.Stop, DefaultStopTimeout, "end the sandbox")
 	defer cancel()
+	s.saveNoMore()
 	s.unexpose()
 	outcome, err := "kept", error(nil)
 	switch how {

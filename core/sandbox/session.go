@@ -47,6 +47,8 @@ type Config struct {
 	Fixed *Fixed
 	// Snapshots saves the workspace and fills a new one from what was saved; nil = neither.
 	Snapshots *Snapshots
+	// Native is a snapshot of the driver's own that a new sandbox is made from; empty = none.
+	Native string
 	// OnDrift is what to do when that differs from the configuration, see [Drift]; empty = refuse what cannot be given anew.
 	OnDrift string
 	// Making is called just before a sandbox is made, with what it is made with; an error keeps it from being made. nil =
@@ -113,8 +115,11 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if saved != nil {
+	if saved != nil || cfg.Native != "" {
 		req.Workspace.Template = "" // what it holds at first is not the manifest's
+	}
+	if saved != nil && has(cfg.Driver, driver.TreeTemplate) {
+		req.Workspace.Template = saved.Contents()
 	}
 	var salt []byte
 	if cfg.Fixed != nil {
@@ -167,7 +172,7 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 	}
 	switch {
 	case saved != nil:
-		if err := s.restore(ctx, saved, req.Workspace); err != nil {
+		if err := s.restore(ctx, saved, req.Workspace, sb.WorkspacePreserved()); err != nil {
 			return nil, err
 		}
 	case sb.WorkspacePreserved():
@@ -255,7 +260,7 @@ func request(ctx context.Context, cfg Config, contents *manifest.Contents, progr
 		MaxLifetime: firstLife(sp.Lifetime),
 		Network:     driver.NetworkPolicy{Mode: sp.Network.Mode, Allow: sp.Network.Allow},
 		OrphanTTL:   sp.Session.OrphanTTL,
-		Limits:      driver.ResourceLimits{MemoryBytes: sp.Limits.MemoryBytes, CPUs: sp.Limits.CPUs},
+		Limits:      driver.ResourceLimits{MemoryBytes: sp.Limits.MemoryBytes, CPUs: sp.Limits.CPUs}, NativeSnapshot: cfg.Native,
 	}
 	if req.MaxLifetime > 0 && !has(cfg.Driver, driver.LifeDeadline) {
 		return nil, errs.New(errs.Unsupported, "driver %q cannot end a sandbox at a time (max or idle of lifetime)", cfg.DriverName).

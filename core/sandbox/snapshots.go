@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,7 +39,7 @@ func (c *Config) series() string { return cmp.Or(c.Spec.Label, c.DriverName) }
 // start finds the snapshot that a new workspace starts from; nil = none.
 func (c *Config) start(ctx context.Context) (*snapshot.Record, error) {
 	s := c.Snapshots
-	if s == nil || c.Resume != nil || s.From == "" || s.From == "never" {
+	if s == nil || c.Resume != nil || c.Native != "" || s.From == "" || s.From == "never" {
 		return nil, nil
 	}
 	if s.From == "latest" {
@@ -51,37 +53,38 @@ func (c *Config) lost(ctx context.Context, err error) error {
 	if c.Snapshots == nil || c.Resume == nil || !errors.Is(err, errs.SandboxGone) {
 		return err
 	}
-	recs, lerr := c.Snapshots.Repo.List(ctx)
-	if lerr != nil && len(recs) == 0 {
+	rec, lerr := c.Snapshots.Repo.LatestOf(ctx, c.ID)
+	if rec == nil {
 		return errors.Join(err, lerr)
 	}
-	for _, rec := range recs {
-		if rec.Session != c.ID {
-			continue
-		}
-		e := &errs.Error{Code: errs.SandboxGone, Err: err, Message: fmt.Sprintf("the sandbox is gone; its workspace was saved as snapshot %s at %s",
-			snapshot.Short(rec.ID), rec.Created.Local().Format(time.DateTime))}
-		e.Hint = fmt.Sprintf("berth run --from-snapshot %s starts a new run from it", snapshot.Short(rec.ID))
-		return e.With("snapshot", rec.ID)
-	}
-	return err
+	e := &errs.Error{Code: errs.SandboxGone, Err: err, Message: fmt.Sprintf("the sandbox is gone; its workspace was saved as snapshot %s at %s",
+		snapshot.Short(rec.ID), rec.Created.Local().Format(time.DateTime))}
+	e.Hint = fmt.Sprintf(`on_gone = "restore_snapshot" in the session block goes on with it; berth run --from-snapshot %s starts a new run from it`, snapshot.Short(rec.ID))
+	return e.With("snapshot", rec.ID)
 }
 
-// restore fills the workspace from a snapshot, and with what of the manifest is ephemeral.
-func (s *Session) restore(ctx context.Context, rec *snapshot.Record, ws driver.Workspace) error {
+// restore fills the workspace from a snapshot, unless that is preserved in it, and with what of the manifest is ephemeral.
+func (s *Session) restore(ctx context.Context, rec *snapshot.Record, ws driver.Workspace, preserved bool) error {
 	s.cfg.Emit(event.SandboxProgress{
 		Phase: "restoring", Total: uint64(rec.Bytes),
 		Message: fmt.Sprintf("snapshot %s of %s", snapshot.Short(rec.ID), rec.Created.Local().Format(time.DateTime)),
 	})
-	limits := s.cfg.Spec.Archive
-	res, err := s.cfg.Snapshots.Repo.Restore(ctx, rec, s, snapshot.RestoreOptions{
-		Path: s.root, Limits: driver.TreeLimits{MaxExtractedBytes: limits.MaxExtractedBytes, MaxMembers: limits.MaxMembers},
-	})
-	if err != nil {
-		return err
+	o := snapshot.RestoreOptions{
+		Path: s.root, Template: ws.Template,
+		Limits: driver.TreeLimits{MaxExtractedBytes: s.cfg.Spec.Archive.MaxExtractedBytes, MaxMembers: s.cfg.Spec.Archive.MaxMembers},
 	}
-	for _, skipped := range res.Skipped {
-		s.cfg.Emit(event.Warning{Message: fmt.Sprintf("%s of snapshot %s was not restored: %s", skipped.Path, snapshot.Short(rec.ID), skipped.Reason)})
+	if preserved { // the driver has made the same workspace before, and laid this one over it
+		if err := rec.Fits(o.Limits); err != nil {
+			return err
+		}
+	} else {
+		res, err := s.cfg.Snapshots.Repo.Restore(ctx, rec, s, o)
+		if err != nil {
+			return err
+		}
+		for _, skipped := range res.Skipped {
+			s.cfg.Emit(event.Warning{Message: fmt.Sprintf("%s of snapshot %s was not restored: %s", skipped.Path, snapshot.Short(rec.ID), skipped.Reason)})
+		}
 	}
 	if rec.Manifest != "" && rec.Manifest != s.contents.Digest() {
 		s.cfg.Emit(event.Warning{
@@ -100,34 +103,96 @@ func (s *Session) restore(ctx context.Context, rec *snapshot.Record, ws driver.W
 	return nil
 }
 
-// Save saves the workspace as it is now.
-func (s *Session) Save(ctx context.Context) (*snapshot.Record, error) {
-	cfg := s.cfg.Snapshots
-	if cfg == nil {
-		return nil, errs.New(errs.Unsupported, "the session has no place to save its workspace to")
-	}
+var errNowhere = errs.New(errs.Unsupported, "the session has no place to save its workspace to")
+
+// look says how the workspace is read. Of what is there, all is saved but for exclude and what each sandbox gets anew.
+func (s *Session) look(exclude []string) snapshot.TakeOptions {
 	o := snapshot.TakeOptions{
 		Path: s.root, Versions: has(s.cfg.Driver, driver.FilesNative) && has(s.cfg.Driver, driver.TreeNative), Series: s.cfg.series(),
-		Session: s.cfg.ID, Run: cfg.Run, Driver: s.cfg.DriverName, Manifest: s.contents.Digest(),
-	}
-	if p := cfg.Policy; p != nil {
-		o.Exclude = append(o.Exclude, p.Exclude...)
-		if p.Native == "always" {
-			native, ok := s.Sandbox.(driver.NativeSnapshotter)
-			if !ok {
-				return nil, errs.New(errs.Unsupported, "driver %q has no snapshots of its own (native = \"always\")", s.cfg.DriverName)
-			}
-			n, err := native.Snapshot(ctx, "", false, map[string]string{"berth.session": s.cfg.ID})
-			if err != nil {
-				return nil, fmt.Errorf("driver %q: take its own snapshot: %w", s.cfg.DriverName, err)
-			}
-			o.Native = &snapshot.Native{Driver: s.cfg.DriverName, ID: n.ID}
-		}
+		Session: s.cfg.ID, Driver: s.cfg.DriverName, Manifest: s.contents.Digest(), Exclude: slices.Clone(exclude),
 	}
 	// Last, so that no other pattern takes it back.
 	for i := range s.contents.Manifest.Entries {
 		if e := &s.contents.Manifest.Entries[i]; e.Ephemeral || e.Kind == spec.EntryMount {
 			o.Exclude = append(o.Exclude, snapshot.Pattern(e.Path))
+		}
+	}
+	return o
+}
+
+// SaveWhole saves all of the workspace, also what the policy leaves out, for another sandbox to begin with. The snapshot is in
+// a series of its own, so that it is nobody's latest.
+func (s *Session) SaveWhole(ctx context.Context, repo *snapshot.Repo) (*snapshot.Record, *snapshot.Index, error) {
+	o := s.look(nil)
+	o.Series = "session " + s.cfg.ID
+	return repo.Take(ctx, s, o)
+}
+
+// SaveNative has the driver save the sandbox with its own means, for another one to begin with; errs.Unsupported when it has none.
+func (s *Session) SaveNative(ctx context.Context) (string, error) {
+	native, ok := s.Sandbox.(driver.NativeSnapshotter)
+	if !ok || !has(s.cfg.Driver, driver.SnapNative) {
+		return "", errs.New(errs.Unsupported, "driver %q has no snapshots of its own", s.cfg.DriverName)
+	}
+	n, err := native.Snapshot(ctx, "", false, map[string]string{"berth.session": s.cfg.ID})
+	if err != nil {
+		return "", fmt.Errorf("driver %q: take its own snapshot: %w", s.cfg.DriverName, err)
+	}
+	return n.ID, nil
+}
+
+// ForgetNative removes a snapshot of the driver's. What was made from it stays.
+func (s *Session) ForgetNative(ctx context.Context, id string) error {
+	return s.cfg.Driver.DeleteSnapshot(ctx, id)
+}
+
+// Repo is where the workspace is saved; nil = nowhere.
+func (s *Session) Repo() *snapshot.Repo {
+	if s.cfg.Snapshots == nil {
+		return nil
+	}
+	return s.cfg.Snapshots.Repo
+}
+
+// Differs gives what is different in the workspace from what a snapshot of [Session.Repo] holds. What the snapshot left out
+// on purpose counts as little now.
+func (s *Session) Differs(ctx context.Context, from *snapshot.Record) (iter.Seq[snapshot.Change], error) {
+	repo := s.Repo()
+	if repo == nil {
+		return nil, errNowhere
+	}
+	then, err := repo.Load(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	o := s.look(nil)
+	o.Exclude = append(slices.Clone(from.Exclude), o.Exclude...)
+	now, err := repo.Scan(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
+	return snapshot.Diff(then, now), nil
+}
+
+// Save saves the workspace as it is now.
+func (s *Session) Save(ctx context.Context) (*snapshot.Record, error) {
+	cfg := s.cfg.Snapshots
+	if cfg == nil {
+		return nil, errNowhere
+	}
+	var exclude []string
+	if cfg.Policy != nil {
+		exclude = cfg.Policy.Exclude
+	}
+	o := s.look(exclude)
+	o.Run = cfg.Run
+	if p := cfg.Policy; p != nil {
+		if p.Native == "always" {
+			id, err := s.SaveNative(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("native = \"always\": %w", err)
+			}
+			o.Native = &snapshot.Native{Driver: s.cfg.DriverName, ID: id}
 		}
 	}
 	rec, x, err := cfg.Repo.Take(ctx, s, o)
@@ -212,14 +277,21 @@ func (s *Session) Turn() {
 	}
 }
 
+// saveNoMore ends what saves the workspace while it is worked in.
+func (s *Session) saveNoMore() {
+	if s.saver != nil {
+		s.saver.stop(errEnding)
+		s.saver.done.Wait()
+	}
+}
+
 // SaveLast saves the workspace at the end.
 func (s *Session) SaveLast(ctx context.Context) (err error) {
 	if s.saver == nil {
 		return nil
 	}
 	s.saver.last.Do(func() {
-		s.saver.stop(errEnding)
-		s.saver.done.Wait()
+		s.saveNoMore()
 		if _, serr := s.Save(ctx); serr != nil {
 			err = fmt.Errorf("%w; the sandbox is kept", serr)
 		}

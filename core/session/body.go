@@ -30,6 +30,10 @@ type Body struct {
 	State *driver.State `json:"state,omitempty"`
 	// Made is what it was made with; nil with State.
 	Made *sandbox.Fixed `json:"made,omitempty"`
+	// Next is the session that took its place; empty = none.
+	Next string `json:"next,omitempty"`
+	// Moved: somebody chose its sandbox block for it. Runs that have it take that block, whatever they name.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // From names the blocks of the project that a session was made of: what is not in a state is taken from them again.

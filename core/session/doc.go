@@ -19,5 +19,5 @@
 // # When a sandbox is gone
 //
 // A sandbox that its driver does not know any more is lost, and its record stays, with its key, until somebody removes it
-// or the configuration says on_gone = "create": nothing is started afresh in silence.
+// or the configuration says in on_gone what takes its place: nothing is started afresh in silence.
 package session

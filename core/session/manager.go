@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/sandbox"
+	"github.com/berth-dev/berth/core/snapshot"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/state"
 	"github.com/berth-dev/berth/core/state/seal"
@@ -51,6 +52,7 @@ type Part struct {
 	Resume  *driver.State
 	Fixed   *sandbox.Fixed
 	OnDrift string
+	From    string // the snapshot that a fresh one starts from, whatever else is said; empty = what else is said
 	// Making is called just before the sandbox is made.
 	Making func(*sandbox.Fixed) error
 }
@@ -69,6 +71,8 @@ type Wish struct {
 	Emit   func(event.Data)
 	// Chosen is told the session before its sandbox is made or found; nil = not wanted.
 	Chosen func(id string) error
+	// Saved is where workspaces are saved. Required for on_gone = "restore_snapshot".
+	Saved func(context.Context) (*snapshot.Repo, error)
 	// Open makes or finds the sandbox.
 	Open func(ctx context.Context, p Part) (*sandbox.Session, error)
 }
@@ -80,7 +84,7 @@ func (m *Manager) Open(ctx context.Context, w Wish) (*Session, error) {
 		return nil, err
 	}
 	if rec == nil {
-		return m.create(ctx, &w)
+		return m.create(ctx, &w, "")
 	}
 	s, err := m.again(ctx, &w, rec)
 	if s != nil && w.Policy.Source == "attach" && w.Held == "" {
@@ -181,8 +185,9 @@ func (m *Manager) record(id, key, driverName, block string) *state.Session {
 	}
 }
 
-// create makes a fresh sandbox. Its record is written when everything is ready for it, and before it is made.
-func (m *Manager) create(ctx context.Context, w *Wish) (*Session, error) {
+// create makes a fresh sandbox. Its record is written when everything is ready for it, and before it is made. From is the
+// snapshot that it starts from; empty = what the configuration says.
+func (m *Manager) create(ctx context.Context, w *Wish, from string) (*Session, error) {
 	if _, err := m.Store.PruneSessions(ctx, GoneFor); err != nil {
 		return nil, err
 	}
@@ -192,7 +197,7 @@ func (m *Manager) create(ctx context.Context, w *Wish) (*Session, error) {
 	s := m.begin(rec, w, lease, state.Creating)
 	b := &Body{ID: w.ID, Driver: w.Driver, From: w.From}
 	recorded := false
-	sb, err := w.Open(ctx, Part{ID: w.ID, Labels: m.labels(w), Making: func(made *sandbox.Fixed) (err error) {
+	sb, err := w.Open(ctx, Part{ID: w.ID, Labels: m.labels(w), From: from, Making: func(made *sandbox.Fixed) (err error) {
 		if rec.State, err = m.seal(b); err != nil {
 			return err
 		}
@@ -289,17 +294,21 @@ func (m *Manager) again(ctx context.Context, w *Wish, rec *state.Session) (_ *Se
 			err = errors.Join(err, m.Store.ReleaseSession(context.WithoutCancel(ctx), rec.ID, lease.Token))
 		}
 	}()
-	if rec.Status == state.Gone {
-		if w.Policy.OnGone != "create" {
-			return nil, errs.New(errs.SandboxGone, "session %s is gone: %s", rec.ID, orUnknown(rec.Reason)).
-				WithHint(`on_gone = "create" in the session block makes a new one`)
-		}
+	if rec.Status == state.Gone && w.Policy.OnGone == "create" {
 		held = false
 		return m.anew(ctx, w, rec, lease, "it is gone: "+orUnknown(rec.Reason))
 	}
 	b, err := m.body(rec.ID, rec.State)
 	if err != nil {
 		return nil, err
+	}
+	if rec.Status == state.Gone {
+		if w.Policy.OnGone == "restore_snapshot" {
+			held = false
+			return m.restored(ctx, w, rec, lease, b, "it is gone: "+orUnknown(rec.Reason))
+		}
+		return nil, errs.New(errs.SandboxGone, "session %s is gone: %s", rec.ID, orUnknown(rec.Reason)).
+			WithHint(`on_gone in the session block makes a new one, "create" a fresh one and "restore_snapshot" one with what was saved`)
 	}
 	if b.Driver != w.Driver && b.State == nil {
 		return nil, errs.New(errs.ConfigInvalid, "session %s was begun with driver %q, and the files say %q now", rec.ID, b.Driver, w.Driver).
@@ -329,9 +338,14 @@ func (m *Manager) again(ctx context.Context, w *Wish, rec *state.Session) (_ *Se
 			held = false
 			return m.anew(ctx, w, rec, lease, err.Error())
 		}
+		if w.Policy.OnGone == "restore_snapshot" {
+			held = false
+			return m.restored(ctx, w, rec, lease, b, err.Error())
+		}
 		rec.Status, rec.Reason = state.Lost, err.Error()
 		return nil, errors.Join(errs.New(errs.SandboxGone, "session %s: %v", rec.ID, err).
-			WithHint(`on_gone = "create" in the session block makes a new one; berth session rm %s forgets this one`, rec.ID),
+			WithHint(`on_gone in the session block makes a new one, "create" a fresh one and "restore_snapshot" one with what was saved; `+
+				`berth session rm %s forgets this one`, rec.ID),
 			m.Store.UpdateSession(context.WithoutCancel(ctx), rec))
 	case drifted && w.Policy.OnDrift == sandbox.DriftRecreate:
 		if derr := m.Drivers.Destroy(ctx, b.Driver, rec.ID, *b.State); derr != nil {
@@ -361,5 +375,5 @@ func (m *Manager) anew(ctx context.Context, w *Wish, rec *state.Session, l state
 	w.Emit(event.Warning{
 		Message: fmt.Sprintf("session %s is replaced by a new one, %s, with a fresh workspace: %s", rec.ID, fresh.ID, why),
 	})
-	return m.create(ctx, &fresh)
+	return m.create(ctx, &fresh, "")
 }

@@ -206,6 +206,8 @@ func (s *Session) doEnd(ctx context.Context, how string) error {
 	endErr := s.End(ctx, how)
 	status, reason := map[string]state.Status{"destroy": state.Gone, "stop": state.Stopped, "pause": state.Paused, "keep": state.Live}[how], ""
 	switch {
+	case endErr == nil && how == "destroy" && s.body.Next != "":
+		reason = "it was moved to session " + s.body.Next
 	case endErr == nil && how == "destroy":
 		reason = "it was removed at " + s.m.Now().Format(time.RFC3339)
 	case errors.Is(endErr, errs.SandboxGone):

@@ -4,6 +4,8 @@ package snapshot
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +20,8 @@ import (
 type RestoreOptions struct {
 	Path   string            // of the workspace
 	Limits driver.TreeLimits // zero = as much as the snapshot says that it holds
+	// Template is a key under which the driver may keep the result for other sandboxes; empty = it must not.
+	Template string
 }
 
 // Restore puts the snapshot in the place of what the workspace holds. The index is checked before anything is sent, the
@@ -30,9 +34,34 @@ func (r *Repo) Restore(ctx context.Context, rec *Record, dst Target, o RestoreOp
 	return res, nil
 }
 
+// Fits refuses a snapshot that holds more than may be unpacked.
+func (rec *Record) Fits(limits driver.TreeLimits) error {
+	for _, l := range []struct {
+		have uint64
+		most uint64
+		what string
+	}{{uint64(rec.Entries), limits.MaxMembers, "entries"}, {uint64(rec.Bytes), limits.MaxExtractedBytes, "bytes"}} {
+		if l.most > 0 && l.have > l.most {
+			return errs.New(errs.ArchiveLimit, "it has %d %s, more than the %d that are allowed", l.have, l.what, l.most).
+				WithHint("raise archive_limits in the sandbox block")
+		}
+	}
+	return nil
+}
+
+// Contents is the same for snapshots that hold the same.
+func (rec *Record) Contents() string {
+	h := sha256.New()
+	for i := range rec.Root {
+		h.Write(rec.Root[i][:])
+	}
+	return "snapshot:" + hex.EncodeToString(h.Sum(nil))
+}
+
 func restoreError(rec *Record, err error) error {
 	e := &errs.Error{Code: errs.SnapshotRestore, Message: fmt.Sprintf("snapshot %s could not be restored", Short(rec.ID)), Err: err}
-	if inner, ok := errors.AsType[*errs.Error](err); ok {
+	var inner *errs.Error
+	if errors.As(err, &inner) {
 		e.MaybeApplied, e.Hint = inner.MaybeApplied, inner.Hint
 	}
 	return e.With("snapshot", rec.ID)
@@ -49,15 +78,8 @@ func (r *Repo) restore(ctx context.Context, rec *Record, dst Target, o RestoreOp
 		return driver.ImportResult{}, err
 	}
 	limits := driver.TreeLimits{MaxInputBytes: math.MaxUint64, MaxExtractedBytes: math.MaxUint64, MaxMembers: math.MaxUint64}
-	for _, l := range []struct {
-		have uint64
-		most uint64
-		what string
-	}{{uint64(len(x.Entries)), o.Limits.MaxMembers, "entries"}, {uint64(rec.Bytes), o.Limits.MaxExtractedBytes, "bytes"}} {
-		if l.most > 0 && l.have > l.most {
-			return driver.ImportResult{}, errs.New(errs.ArchiveLimit, "it has %d %s, more than the %d that are allowed", l.have, l.what, l.most).
-				WithHint("raise archive_limits in the sandbox block")
-		}
+	if err := rec.Fits(o.Limits); err != nil {
+		return driver.ImportResult{}, err
 	}
 	pr, pw := io.Pipe()
 	sent := make(chan error, 1)
@@ -68,7 +90,7 @@ func (r *Repo) restore(ctx context.Context, rec *Record, dst Target, o RestoreOp
 		sent <- err
 		_ = pw.CloseWithError(err) // nil is the end of the archive
 	}()
-	res, err := dst.Import(ctx, driver.ImportOptions{Path: o.Path, Replace: true, Limits: limits}, pr)
+	res, err := dst.Import(ctx, driver.ImportOptions{Path: o.Path, Replace: true, Limits: limits, Template: o.Template}, pr)
 	cancel(errStopped)
 	_ = pr.CloseWithError(errStopped)
 	if serr := <-sent; serr != nil && !errors.Is(serr, errStopped) {

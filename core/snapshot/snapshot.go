@@ -201,14 +201,21 @@ func (r *Repo) List(ctx context.Context) (recs []*Record, err error) {
 
 // Latest is the newest snapshot of a series; nil when there is none.
 func (r *Repo) Latest(ctx context.Context, series string) (*Record, error) {
+	return r.newest(ctx, func(rec *Record) bool { return rec.Series == series })
+}
+
+// LatestOf is the newest snapshot of a session; nil when there is none.
+func (r *Repo) LatestOf(ctx context.Context, session string) (*Record, error) {
+	return r.newest(ctx, func(rec *Record) bool { return rec.Session == session })
+}
+
+func (r *Repo) newest(ctx context.Context, fits func(*Record) bool) (*Record, error) {
 	recs, err := r.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, rec := range recs {
-		if rec.Series == series {
-			return rec, nil
-		}
+	if i := slices.IndexFunc(recs, fits); i >= 0 {
+		return recs[i], nil
 	}
 	return nil, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -76,18 +77,22 @@ func (r *Repo) take(ctx context.Context, src Source, o TakeOptions) (*Record, *I
 	return rec, x, r.finish(ctx, w, x, rec)
 }
 
-// parent is the snapshot before this one.
+// parent is the snapshot before this one: the last of the session, for most of it holds, else of the series.
 func (r *Repo) parent(ctx context.Context, o TakeOptions) (*Record, error) {
 	recs, err := r.List(ctx)
 	if err != nil && len(recs) == 0 {
 		return nil, err
 	}
-	for _, rec := range recs { // a damaged record of another snapshot does not keep this one from being taken
-		if rec.Series == o.Series {
-			return rec, nil
-		}
+	// A damaged record of another snapshot does not keep this one from being taken.
+	same := func(rec *Record) bool { return o.Session != "" && rec.Session == o.Session }
+	i := slices.IndexFunc(recs, same)
+	if i < 0 {
+		i = slices.IndexFunc(recs, func(rec *Record) bool { return rec.Series == o.Series })
 	}
-	return nil, nil
+	if i < 0 {
+		return nil, nil
+	}
+	return recs[i], nil
 }
 
 // scan makes the index of a workspace, and stores its content on the way.
@@ -200,7 +205,7 @@ func (r *Repo) changed(ctx context.Context, w *chunks.Writer, src Source, o Take
 		var c *chunks.Corrupt
 		var m *chunks.Missing
 		if errors.As(err, &c) || errors.As(err, &m) {
-			return nil, nil // what is damaged is written again from the workspace
+			return nil, nil //nolint:nilerr // what is damaged is written again from the workspace
 		}
 		return nil, err
 	}

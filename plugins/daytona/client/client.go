@@ -19,9 +19,9 @@ const DefaultURL = "https://app.daytona.io/api"
 const (
 	headerOrganization = "X-Daytona-Organization-ID"
 	headerSource       = "X-Daytona-Source"
-	headerSkipActivity = "X-Daytona-Skip-Last-Activity-Update" //nolint:gosec // a header's name
+	headerSkipActivity = "X-Daytona-Skip-Last-Activity-Update"
 	// HeaderPreviewToken carries the token of a [Preview].
-	HeaderPreviewToken = "X-Daytona-Preview-Token" //nolint:gosec // a header's name
+	HeaderPreviewToken = "X-Daytona-Preview-Token"
 	// HeaderSkipWarning keeps the proxy from answering with a page of warning, where the client looks like a browser.
 	HeaderSkipWarning = "X-Daytona-Skip-Preview-Warning"
 )
@@ -141,46 +141,46 @@ func classify(a vendorhttp.Answer) *errs.Error {
 		}
 		return false
 	}
-	typed := func(code errs.Code, vendor string) *errs.Error {
-		return &errs.Error{Code: code, Retry: errs.RetryNever, Vendor: &errs.Vendor{Code: vendor}}
+	typed := func(code errs.Code, vendor string, retry errs.Retry) *errs.Error {
+		return &errs.Error{Code: code, Retry: retry, Vendor: &errs.Vendor{Code: vendor}}
 	}
 	switch a.Status {
 	case http.StatusBadRequest:
 		switch {
 		case has("is the sandbox started", "no ip address found"):
-			return typed(errs.SandboxNotReady, codeNotStarted)
+			return typed(errs.SandboxNotReady, codeNotStarted, errs.RetryNever)
 		case has("errored state"):
-			return typed(errs.StartFailed, codeErrored)
+			return typed(errs.StartFailed, codeErrored, errs.RetryNever)
 		case has("not in valid state", "not in a stoppable state", "not stopped", "must be started"):
-			return typed(errs.SandboxNotReady, codeWrongState)
+			return typed(errs.SandboxNotReady, codeWrongState, errs.RetryNever)
 		case has("quota", "limit exceeded", "total cpu", "total memory", "total disk"):
-			return typed(errs.QuotaExceeded, "")
+			return typed(errs.QuotaExceeded, "", errs.RetryNever)
 		}
 	case http.StatusUnauthorized:
-		e := typed(errs.AuthFailed, "")
+		e := typed(errs.AuthFailed, "", errs.RetryNever)
 		e.Hint = "the API key is wrong, has expired or was revoked: set DAYTONA_API_KEY to one that holds"
 		return e
 	case http.StatusForbidden:
 		if has("quota", "limit", "suspended") {
-			return typed(errs.QuotaExceeded, "")
+			return typed(errs.QuotaExceeded, "", errs.RetryNever)
 		}
 	case http.StatusNotFound:
 		if has("container not found") {
-			return typed(errs.SandboxGone, codeNotFound)
+			return typed(errs.SandboxGone, codeNotFound, errs.RetryNever)
 		}
-		return typed(errs.FileNotFound, codeNotFound)
+		return typed(errs.FileNotFound, codeNotFound, errs.RetryNever)
 	case http.StatusConflict:
 		if has("state change in progress") {
-			return typed(errs.SandboxNotReady, codeChanging)
+			return typed(errs.SandboxNotReady, codeChanging, errs.RetryNever)
 		}
-		return typed(errs.FileExists, codeConflict)
+		return typed(errs.FileExists, codeConflict, errs.RetryNever)
 	case http.StatusGone:
-		return typed(errs.ProcessUnknown, codeNotFound)
+		return typed(errs.ProcessUnknown, codeNotFound, errs.RetryNever)
 	case http.StatusUnprocessableEntity:
-		return typed(errs.Unsupported, "")
+		return typed(errs.Unsupported, "", errs.RetryNever)
 	case http.StatusInternalServerError:
 		if has("not found: session not found") {
-			return typed(errs.ProcessUnknown, codeNotFound)
+			return typed(errs.ProcessUnknown, codeNotFound, errs.RetryNever)
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -214,7 +213,9 @@ func (p *Process) Input(ctx context.Context, terminal bool) (*Input, error) {
 	answered := make(chan struct{})
 	inner = context.WithValue(inner, answeredKey{}, sync.OnceFunc(func() { close(answered) }))
 	st := p.s.streamInput.CallClientStream(inner)
-	maps.Copy(st.RequestHeader(), p.s.headers(p.user))
+	for k, v := range p.s.headers(p.user) {
+		st.RequestHeader()[k] = v
+	}
 	in := &Input{p: p, st: st, ctx: inner, cancel: cancel, terminal: terminal, answered: answered}
 	err := st.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start_{
 		Start: &process.StreamInputRequest_Start{Process: selector(p.pid)},

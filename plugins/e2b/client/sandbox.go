@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -219,7 +218,9 @@ func (t *inside) RoundTrip(r *http.Request) (*http.Response, error) {
 // request makes the message of a unary call.
 func request[T any](s *Sandbox, user string, m *T) *connect.Request[T] {
 	r := connect.NewRequest(m)
-	maps.Copy(r.Header(), s.headers(user))
+	for k, v := range s.headers(user) {
+		r.Header()[k] = v
+	}
 	return r
 }
 

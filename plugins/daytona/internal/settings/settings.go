@@ -4,7 +4,6 @@
 package settings
 
 import (
-	"maps"
 	"net/netip"
 	"path"
 	"strconv"
@@ -177,7 +176,9 @@ func (c *Config) Wish(req *driver.CreateRequest, labels map[string]string, name,
 	case c.Dockerfile != "":
 		w.Build = &client.Build{Dockerfile: c.Dockerfile}
 	}
-	maps.Copy(w.Labels, c.Labels)
+	for k, v := range c.Labels {
+		w.Labels[k] = v
+	}
 	for _, m := range []map[string]string{labels, req.Labels} {
 		for k, v := range m {
 			w.Labels[LabelCore+k] = v

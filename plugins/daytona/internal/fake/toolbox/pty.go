@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -303,11 +302,13 @@ func (t *Toolbox) connectPTY(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer c.CloseNow() //nolint:errcheck // over either way
+	defer c.CloseNow()
 	ctx := r.Context()
 	control := func(status string, more map[string]string) error {
 		said := map[string]string{"type": "control", "status": status}
-		maps.Copy(said, more)
+		for k, v := range more {
+			said[k] = v
+		}
 		b, _ := json.Marshal(said) // text
 		return c.Write(ctx, websocket.MessageText, b)
 	}
