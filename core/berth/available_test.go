@@ -52,8 +52,7 @@ func TestUnavailable(t *testing.T) {
 		"mount \"data\"": func(r *spec.Run) {
 			r.Manifest.Entries = append(r.Manifest.Entries, spec.Entry{Kind: spec.EntryMount, Path: "data", Mount: &spec.MountEntry{Kind: "s3"}, Pos: at})
 		},
-		"restored from a snapshot": func(r *spec.Run) { r.Sandbox.Session = spec.SessionPolicy{OnGone: "restore_snapshot", Pos: at} },
-		"has a trace":              func(r *spec.Run) { r.Trace = &spec.Trace{ID: "x"} },
+		"has a trace": func(r *spec.Run) { r.Trace = &spec.Trace{ID: "x"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, r := worker()
