@@ -35,7 +35,7 @@ func (d *docker) Snapshots(ctx context.Context, labels map[string]string) iter.S
 			return
 		}
 		for _, img := range list.Items {
-			if box.Released(img.RepoTags) {
+			if engine.Released(img.RepoTags) {
 				continue
 			}
 			s := driver.NativeSnapshot{
@@ -68,7 +68,7 @@ func (d *docker) DeleteSnapshot(ctx context.Context, id string) error {
 		return errs.New(errs.InvalidArgument, "image %s is no snapshot", id)
 	}
 	if err == nil {
-		err = box.Release(ctx, e, img.ID, img.RepoTags)
+		err = e.Release(ctx, img.ID, img.RepoTags)
 	}
 	return engine.Error(errs.Internal, "remove the snapshot", err)
 }

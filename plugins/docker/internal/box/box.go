@@ -342,8 +342,7 @@ func (b *Box) remove(ctx context.Context) error {
 	if err != nil && !engine.NotFound(err) {
 		return engine.Error(errs.StopFailed, "remove the container", err)
 	}
-	b.dropImage(ctx)
-	return nil
+	return engine.Error(errs.StopFailed, "remove the image of a snapshot", b.e.DropReleased(ctx, b.st.Image))
 }
 
 // cleanTime bounds the removal of what a failed create has made.

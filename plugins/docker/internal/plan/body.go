@@ -54,7 +54,7 @@ func (w *Want) record() *Record {
 	c := w.Config
 	r := &Record{
 		Root: path.Clean(w.Req.Workspace.Root), User: w.User, Exec: w.Guest == nil, Alone: true, Lifetime: w.Req.MaxLifetime,
-		Image: w.Image.ID, Digest: w.Image.Digest, Snapshot: w.Req.NativeSnapshot != "",
+		Image: w.Image.ID, Digest: w.Image.Digest,
 		Facts: Facts{
 			Network: c.Network, Runtime: c.Runtime, Rootless: w.Engine.Has("rootless"), Capabilities: c.Capabilities,
 			Privileges: !c.NoNewPrivileges, Seccomp: c.Seccomp, ReadOnly: c.ReadOnlyRoot, Processes: c.Processes, Memory: c.Memory,

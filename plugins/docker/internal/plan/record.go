@@ -34,7 +34,6 @@ type Record struct {
 	Lifetime time.Duration      `json:"lifetime,omitempty"`
 	Image    string             `json:"image"`
 	Digest   string             `json:"digest,omitempty"`
-	Snapshot bool               `json:"snapshot,omitempty"` // the image is a snapshot
 	Facts    Facts              `json:"facts"`
 }
 
