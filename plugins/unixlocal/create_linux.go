@@ -65,7 +65,7 @@ func (d *local) Create(ctx context.Context, req *driver.CreateRequest) (driver.S
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{d: d, x: x, m: m, config: c, want: w, ttl: req.OrphanTTL, env: req.Env, secret: req.SecretEnv, gate: make(chan struct{}, 1)}
+	s := newSandbox(&sandbox{d: d, x: x, m: m, config: c, want: w, ttl: req.OrphanTTL, env: req.Env, secret: req.SecretEnv})
 	if err := s.begin(ctx, req.Workspace.Template); err != nil {
 		_ = s.Destroy(context.WithoutCancel(ctx)) // the first error is the one to tell
 		return nil, err
@@ -89,7 +89,7 @@ func (d *local) again(ctx context.Context, req *driver.CreateRequest) (driver.Sa
 		return nil, err
 	}
 	if x.Record.Guest.PID == 0 && !x.Alive() {
-		old := &sandbox{d: d, x: x, gate: make(chan struct{}, 1)}
+		old := newSandbox(&sandbox{d: d, x: x})
 		if old.m, err = d.machine(); err != nil {
 			return nil, err
 		}
@@ -237,10 +237,9 @@ func (d *local) resume(ctx context.Context, x *store.Session, req *driver.Resume
 	w.Root, w.Accounts, w.RunAs, w.Grants, w.Files, w.Off = r.Workspace.Root, r.Accounts, r.RunAs, grants, r.Files, r.Off
 	// The owners on disk are those of the setup that made the workspace.
 	w.Setup = r.Setup
-	s := &sandbox{
-		d: d, x: x, m: m, config: c, want: w, ttl: req.OrphanTTL, env: req.Env, secret: req.SecretEnv, gate: make(chan struct{}, 1),
-		touched: true, mergeEnv: true,
-	}
+	s := newSandbox(&sandbox{
+		d: d, x: x, m: m, config: c, want: w, ttl: req.OrphanTTL, env: req.Env, secret: req.SecretEnv, touched: true, mergeEnv: true,
+	})
 	if x.Alive() {
 		if err := s.reattach(ctx); err == nil {
 			return d.add(s), nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"iter"
 	"maps"
-	"net"
 	"slices"
 	"time"
 
@@ -18,10 +17,13 @@ import (
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/guest/client"
 	"github.com/berth-dev/berth/sdk/guest/confine/cgroup"
+	"github.com/berth-dev/berth/sdk/guest/forward"
 )
 
 // sandbox is one sandbox.
 type sandbox struct {
+	*forward.Calls
+
 	d      *local
 	m      *machine.Machine
 	config *config
@@ -55,6 +57,13 @@ var (
 	_ driver.PortForwarder = (*sandbox)(nil)
 	_ driver.AccountKeeper = (*sandbox)(nil)
 )
+
+// newSandbox makes the value of a sandbox.
+func newSandbox(s *sandbox) *sandbox {
+	s.gate = make(chan struct{}, 1)
+	s.Calls = forward.New(forward.Config{Guest: s.guest, Filled: s.fill, Environment: s.environment, User: s.runAs})
+	return s
+}
 
 // hold takes the gate. The caller calls what it gets.
 func (s *sandbox) hold() (release func()) {
@@ -107,20 +116,18 @@ func (s *sandbox) guest(ctx context.Context) (*client.Client, error) {
 	}
 }
 
-// touch is guest for what changes the workspace behind this driver's back.
-func (s *sandbox) touch(ctx context.Context) (*client.Client, error) {
-	release := s.hold()
+// touch says that the workspace may change behind this driver's back.
+func (s *sandbox) touch() {
+	defer s.hold()()
 	s.touched = true
-	release()
-	return s.guest(ctx)
 }
 
 // fill records that the workspace holds something of its owner's. Until then a resume says that it is empty, so that
 // what a create was interrupted in is done again.
-func (s *sandbox) fill(err error) error {
+func (s *sandbox) fill(context.Context) error {
 	defer s.hold()()
-	if err != nil || s.x.Record.Filled || s.destroyed {
-		return err
+	if s.x.Record.Filled || s.destroyed {
+		return nil
 	}
 	s.x.Record.Filled = true
 	return s.x.Save()
@@ -139,60 +146,22 @@ func (s *sandbox) setEnvironment(env, secret map[string]string) {
 	s.env, s.secret = env, secret
 }
 
-// Run runs a command.
+// Run runs a command, which may change the workspace in any way.
 func (s *sandbox) Run(ctx context.Context, cmd *driver.Command, streams driver.Streams) (driver.Exit, error) {
-	c, err := s.touch(ctx)
-	if err = s.fill(err); err != nil {
-		return driver.Exit{}, err
-	}
-	if env, secret, merge := s.environment(); merge {
-		own := *cmd
-		own.Env, own.SecretEnv = machine.Merge(env, cmd.Env), machine.Merge(secret, cmd.SecretEnv)
-		// A later secret does not hide what the command itself says.
-		for k := range cmd.Env {
-			if _, said := cmd.SecretEnv[k]; !said {
-				delete(own.SecretEnv, k)
-			}
-		}
-		cmd = &own
-	}
-	return c.Run(ctx, cmd, streams)
+	s.touch()
+	return s.Calls.Run(ctx, cmd, streams)
 }
 
-// Attach follows a process.
-func (s *sandbox) Attach(ctx context.Context, id string, offset uint64, streams driver.Streams) (driver.Exit, error) {
-	c, err := s.guest(ctx)
-	if err != nil {
-		return driver.Exit{}, err
+// runAs gives the user of a file operation that names none. Where the guest is the root of its namespace, what it makes
+// has to belong to the commands' user.
+func (s *sandbox) runAs() string {
+	if s.want.Off || !machine.NeedsUsers(s.want.Accounts, s.want.RunAs) {
+		return ""
 	}
-	return c.Attach(ctx, id, offset, streams)
-}
-
-// Signal sends a signal.
-func (s *sandbox) Signal(ctx context.Context, id string, sig driver.Signal) error {
-	c, err := s.guest(ctx)
-	if err != nil {
-		return err
+	if s.want.RunAs != "" {
+		return s.want.RunAs
 	}
-	return c.Signal(ctx, id, sig)
-}
-
-// Processes lists the processes.
-func (s *sandbox) Processes(ctx context.Context) ([]driver.Process, error) {
-	c, err := s.guest(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.Processes(ctx)
-}
-
-// Dial connects to a port inside.
-func (s *sandbox) Dial(ctx context.Context, port uint16) (net.Conn, error) {
-	c, err := s.guest(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.Dial(ctx, port)
+	return machine.User
 }
 
 // Watch reports what happens to the sandbox.

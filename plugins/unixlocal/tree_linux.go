@@ -18,6 +18,7 @@ import (
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/guest/client"
 	"github.com/berth-dev/berth/sdk/guest/fsys"
+	"github.com/berth-dev/berth/sdk/guest/zstd"
 )
 
 var _ driver.TreeIO = (*sandbox)(nil)
@@ -29,18 +30,24 @@ func (s *sandbox) Import(ctx context.Context, opts driver.ImportOptions, r io.Re
 	key := opts.Template
 	opts.Template = ""
 	res, done, err := s.importHere(ctx, key, opts, r)
-	if done || err != nil {
-		return res, s.fill(err)
+	if err != nil {
+		return res, err
 	}
-	c, err := s.touch(ctx)
+	if done {
+		return res, s.fill(ctx)
+	}
+	s.touch()
+	c, err := s.guest(ctx)
 	if err != nil {
 		return res, err
 	}
 	if opts.Owner == "" {
 		opts.Owner, opts.Group = s.owner()
 	}
-	res, err = s.importThere(ctx, c, opts, r)
-	return res, s.fill(err)
+	if res, err = s.importThere(ctx, c, opts, r); err != nil {
+		return res, err
+	}
+	return res, s.fill(ctx)
 }
 
 // owner is who unpacked files belong to when nobody says, inside.
@@ -49,7 +56,7 @@ func (s *sandbox) owner() (user, group string) {
 		return "", ""
 	}
 	if machine.NeedsUsers(s.want.Accounts, s.want.RunAs) {
-		return s.as(""), ""
+		return s.runAs(), ""
 	}
 	place := s.want.Setup.Identity
 	return itoa(place.UID), itoa(place.GID)
@@ -87,7 +94,7 @@ func isRoot(p, root string) bool { return p == "" || path.Clean(p) == "." || pat
 // importInto imports into a directory of the host, for the sandbox's user.
 func (s *sandbox) importInto(ctx context.Context, dir string, opts driver.ImportOptions, r io.Reader) (driver.ImportResult, error) {
 	f, err := fsys.Open(dir, fsys.Options{
-		Visible: s.want.Inside().Root, HostReferences: true, Codecs: map[string]fsys.Codec{"zstd": archive.Zstd{}},
+		Visible: s.want.Inside().Root, HostReferences: true, Codecs: map[string]fsys.Codec{"zstd": zstd.Codec{}},
 	})
 	if err != nil {
 		return driver.ImportResult{}, err
@@ -140,7 +147,7 @@ func (s *sandbox) importThere(ctx context.Context, c *client.Client, opts driver
 	opts.HostReferences = false
 	// The members that name files of this machine are only seen here.
 	if opts.Compression == "zstd" {
-		z, err := archive.Zstd{}.NewReader(r)
+		z, err := zstd.Codec{}.NewReader(r)
 		if err != nil {
 			return driver.ImportResult{}, errs.Wrap(errs.ArchiveInvalid, "files.import", err)
 		}
@@ -166,25 +173,4 @@ func (s *sandbox) importThere(ctx context.Context, c *client.Client, opts driver
 		}
 	}
 	return res, err
-}
-
-// Export writes a tree.
-func (s *sandbox) Export(ctx context.Context, opts driver.ExportOptions, w io.Writer) error {
-	c, err := s.guest(ctx)
-	if err != nil {
-		return err
-	}
-	if opts.Compression != "zstd" {
-		return c.Export(ctx, opts, w)
-	}
-	opts.Compression = ""
-	z, err := archive.Zstd{}.NewWriter(w)
-	if err != nil {
-		return errs.Wrap(errs.Internal, "files.export", err)
-	}
-	err = c.Export(ctx, opts, z)
-	if e := z.Close(); err == nil && e != nil {
-		err = errs.Wrap(errs.Internal, "files.export", e)
-	}
-	return err
 }

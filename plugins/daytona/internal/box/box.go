@@ -22,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	guestclient "github.com/berth-dev/berth/sdk/guest/client"
+	"github.com/berth-dev/berth/sdk/guest/forward"
 )
 
 // Host is what sandboxes need of their driver.
@@ -54,6 +55,8 @@ const StateVersion = 1
 
 // Box is one sandbox.
 type Box struct {
+	*forward.Calls
+
 	host      *Host
 	id        string
 	cfg       *settings.Config
@@ -98,7 +101,9 @@ var (
 )
 
 func (h *Host) newBox(id string, cfg *settings.Config) *Box {
-	return &Box{host: h, id: id, cfg: cfg, gate: make(chan struct{}, 1), previews: map[uint16]*signed{}}
+	b := &Box{host: h, id: id, cfg: cfg, gate: make(chan struct{}, 1), previews: map[uint16]*signed{}}
+	b.Calls = forward.New(forward.Config{Guest: b.live, Using: b.use, Filled: b.fill, Environment: b.today, User: b.runAs})
+	return b
 }
 
 // ID is the sandbox's.
@@ -162,10 +167,7 @@ func (b *Box) Reattached() bool { return b.reattached }
 
 // fill records that the workspace holds something of its owner's. Until then a resume says that it is empty, so that what
 // a create was interrupted in is done again. A label tells it to whoever finds the sandbox.
-func (b *Box) fill(ctx context.Context, err error) error {
-	if err != nil {
-		return err
-	}
+func (b *Box) fill(ctx context.Context) error {
 	defer b.hold()()
 	if b.st.Filled {
 		return nil

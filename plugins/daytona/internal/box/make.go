@@ -14,6 +14,7 @@ import (
 	"github.com/berth-dev/berth/plugins/daytona/internal/settings"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/guest/forward"
 )
 
 const (
@@ -183,7 +184,7 @@ func (b *Box) ready(ctx context.Context, req *driver.CreateRequest) error {
 	}
 	change := driver.MetaChange{Mode: &mode}
 	if owner := cmp.Or(ws.Owner, req.RunAs); owner != "" && b.facts.UID == "0" {
-		owner = settings.WithGroup(owner)
+		owner = forward.WithGroup(owner)
 		change.Owner = &owner
 		if ws.Group != "" {
 			change.Group = &ws.Group

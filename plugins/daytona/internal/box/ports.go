@@ -4,7 +4,6 @@ package box
 
 import (
 	"context"
-	"net"
 	"net/url"
 	"strconv"
 	"time"
@@ -19,16 +18,6 @@ type signed struct {
 	preview *client.SignedPreview
 	renew   time.Time
 	expires time.Time
-}
-
-// Dial connects to a port inside.
-func (b *Box) Dial(ctx context.Context, port uint16) (net.Conn, error) {
-	c, err := b.live(ctx)
-	if err != nil {
-		return nil, err
-	}
-	b.used.Store(true)
-	return c.Dial(ctx, port)
 }
 
 // Expose gives a port an address: a public one is the vendor's and carries its token, one for HTTP is the vendor's and

@@ -224,11 +224,3 @@ func Wrong(attribute string, e *errs.Error) error {
 	e.Path = []errs.PathStep{{Attribute: attribute}}
 	return e
 }
-
-// WithGroup makes a user stand for its group too.
-func WithGroup(user string) string {
-	if strings.Contains(user, ":") {
-		return user
-	}
-	return user + ":"
-}

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-dev/berth/plugins/docker/internal/plan"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
+	"github.com/berth-dev/berth/sdk/guest/forward"
 )
 
 // Exec is a container without a guest: the engine runs the commands, and the SDK makes files of commands.
@@ -56,7 +57,7 @@ func (s *Exec) begin(ctx context.Context, w *plan.Want) error {
 	if ws.Group != "" {
 		owner += ":" + ws.Group
 	} else {
-		owner = withGroup(owner)
+		owner = forward.WithGroup(owner)
 	}
 	err := s.engineBox().Prepare(ctx, owner, w.Req.Accounts, s.record.Facts.Why)
 	if err != nil && s.ending(ctx) != nil {

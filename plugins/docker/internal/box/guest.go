@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net"
 	"path"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/guest"
 	guestclient "github.com/berth-dev/berth/sdk/guest/client"
+	"github.com/berth-dev/berth/sdk/guest/forward"
 )
 
 const (
@@ -35,7 +35,10 @@ const (
 )
 
 // Guest is a container that the guest works in.
-type Guest struct{ *Box }
+type Guest struct {
+	*Box
+	*forward.Calls
+}
 
 var (
 	_ Sandbox                  = (*Guest)(nil)
@@ -53,6 +56,16 @@ var (
 	_ driver.PortExposer       = (*Guest)(nil)
 	_ driver.AccountKeeper     = (*Guest)(nil)
 )
+
+func (b *Box) withGuest() *Guest {
+	s := &Guest{Box: b}
+	s.Calls = forward.New(forward.Config{
+		Guest: s.live, Filled: func(context.Context) error { return b.fill(nil) }, Environment: b.today,
+		User: func() string { return b.record.User },
+	})
+	b.self = s
+	return s
+}
 
 // begin starts a new container and prepares the workspace.
 func (s *Guest) begin(ctx context.Context, w *plan.Want) error {
@@ -77,20 +90,12 @@ func (s *Guest) begin(ctx context.Context, w *plan.Want) error {
 	if mode == 0 {
 		mode = 0o755
 	}
-	owner := withGroup(cmp.Or(ws.Owner, w.User))
+	owner := forward.WithGroup(cmp.Or(ws.Owner, w.User))
 	change := driver.MetaChange{Mode: &mode, Owner: &owner}
 	if ws.Group != "" {
 		change.Group = &ws.Group
 	}
 	return c.SetMeta(ctx, s.record.Root, change)
-}
-
-// withGroup makes a user stand for its group too.
-func withGroup(user string) string {
-	if strings.Contains(user, ":") {
-		return user
-	}
-	return user + ":"
 }
 
 // live gives the conversation with the guest, starting the container when it does not run.
@@ -224,69 +229,4 @@ func (s *Guest) connect(ctx context.Context, first net.Conn, said *inside.LastWo
 	return guestclient.Connect(ctx, guestclient.Options{
 		Dial: dial, Key: cfg.Key, Log: func(msg string, args ...any) { s.host.Log.Debug(msg, append(args, "sandbox", s.id)...) },
 	})
-}
-
-// Run runs a command.
-func (s *Guest) Run(ctx context.Context, cmd *driver.Command, streams driver.Streams) (driver.Exit, error) {
-	c, err := s.live(ctx)
-	if err = s.fill(err); err != nil {
-		return driver.Exit{}, err
-	}
-	if env, secret, each := s.today(); each {
-		own := *cmd
-		own.Env, own.SecretEnv = merge(env, cmd.Env), merge(secret, cmd.SecretEnv)
-		// A later secret does not hide what the command itself says.
-		for k := range cmd.Env {
-			if _, said := cmd.SecretEnv[k]; !said {
-				delete(own.SecretEnv, k)
-			}
-		}
-		cmd = &own
-	}
-	return c.Run(ctx, cmd, streams)
-}
-
-// merge puts maps into one; the later ones win.
-func merge(all ...map[string]string) map[string]string {
-	out := map[string]string{}
-	for _, m := range all {
-		maps.Copy(out, m)
-	}
-	return out
-}
-
-// Attach follows a process.
-func (s *Guest) Attach(ctx context.Context, id string, offset uint64, streams driver.Streams) (driver.Exit, error) {
-	c, err := s.live(ctx)
-	if err != nil {
-		return driver.Exit{}, err
-	}
-	return c.Attach(ctx, id, offset, streams)
-}
-
-// Signal sends a signal.
-func (s *Guest) Signal(ctx context.Context, id string, sig driver.Signal) error {
-	c, err := s.live(ctx)
-	if err != nil {
-		return err
-	}
-	return c.Signal(ctx, id, sig)
-}
-
-// Processes lists the processes.
-func (s *Guest) Processes(ctx context.Context) ([]driver.Process, error) {
-	c, err := s.live(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.Processes(ctx)
-}
-
-// EnsureAccounts makes users and groups.
-func (s *Guest) EnsureAccounts(ctx context.Context, a driver.Accounts) error {
-	c, err := s.live(ctx)
-	if err != nil {
-		return err
-	}
-	return c.EnsureAccounts(ctx, a)
 }

@@ -78,8 +78,7 @@ func (h *Host) makeGuest(ctx context.Context, w *plan.Want) (Sandbox, error) {
 	if b.record.Exec {
 		return h.begin(ctx, w, h.adoptExec(b), fresh)
 	}
-	s := &Guest{Box: b}
-	b.self = s
+	s := b.withGuest()
 	return h.begin(ctx, w, s, fresh)
 }
 

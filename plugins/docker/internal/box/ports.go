@@ -16,15 +16,6 @@ import (
 	"github.com/berth-dev/berth/sdk/errs"
 )
 
-// Dial connects to a port inside.
-func (s *Guest) Dial(ctx context.Context, port uint16) (net.Conn, error) {
-	c, err := s.live(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.Dial(ctx, port)
-}
-
 // Expose gives a port an address: the published one if there is one, else a tunnel through the guest, which any port
 // can have at any time.
 func (s *Guest) Expose(ctx context.Context, port uint16, _ string, public bool) (driver.Endpoint, error) {

@@ -50,8 +50,7 @@ func (b *Box) wake(ctx context.Context, got *container.InspectResponse) (Sandbox
 		b.reattached = running
 		return s, nil
 	}
-	s := &Guest{Box: b}
-	b.self = s
+	s := b.withGuest()
 	if !running {
 		return s, nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	guestclient "github.com/berth-dev/berth/sdk/guest/client"
+	"github.com/berth-dev/berth/sdk/guest/forward"
 )
 
 // Host is the driver that sandboxes belong to.
@@ -34,6 +35,8 @@ type Host struct {
 
 // Box is one sandbox.
 type Box struct {
+	*forward.Calls
+
 	host      *Host
 	id        string // berth's
 	remote    *client.Sandbox
@@ -84,9 +87,16 @@ func (h *Host) newBox(id string, info *client.Info, remote *client.Sandbox) (*Bo
 		return nil, err
 	}
 	b := &Box{host: h, id: id, remote: remote, record: r, created: info.StartedAt, gate: make(chan struct{}, 1)}
+	b.Calls = forward.New(forward.Config{Guest: b.live, Filled: b.fill, Environment: b.today, User: func() string { return b.record.User }})
 	_, b.labels = Labels(info.Metadata)
 	b.st = State{Sandbox: info.SandboxID, Where: h.Where, Template: info.TemplateID, Deadline: info.EndAt, Filled: r.Restored}
 	return b, nil
+}
+
+// today gives the environment, and whether each command has to be given it.
+func (b *Box) today() (env, secret map[string]string, each bool) {
+	defer b.hold()()
+	return b.env, b.secretEnv, b.mergeEnv
 }
 
 // ID is the sandbox's.

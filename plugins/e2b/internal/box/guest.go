@@ -19,6 +19,7 @@ import (
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/guest"
 	guestclient "github.com/berth-dev/berth/sdk/guest/client"
+	"github.com/berth-dev/berth/sdk/guest/forward"
 )
 
 const (
@@ -62,20 +63,12 @@ func (b *Box) begin(ctx context.Context, req *driver.CreateRequest) error {
 	if mode == 0 {
 		mode = 0o755
 	}
-	owner := withGroup(cmp.Or(ws.Owner, b.record.User))
+	owner := forward.WithGroup(cmp.Or(ws.Owner, b.record.User))
 	change := driver.MetaChange{Mode: &mode, Owner: &owner}
 	if ws.Group != "" {
 		change.Group = &ws.Group
 	}
 	return c.SetMeta(ctx, b.record.Root, change)
-}
-
-// withGroup makes a user stand for its group too.
-func withGroup(user string) string {
-	if strings.Contains(user, ":") {
-		return user
-	}
-	return user + ":"
 }
 
 // connect finds the guest and takes up the conversation with it, or starts one. Preconditions: the gate is held.
@@ -266,10 +259,7 @@ func (b *Box) filledBefore(ctx context.Context) bool {
 
 // fill records that the workspace holds something of its owner's. Until then a resume says that it is empty, so that what a
 // create was interrupted in is done again.
-func (b *Box) fill(ctx context.Context, err error) error {
-	if err != nil {
-		return err
-	}
+func (b *Box) fill(ctx context.Context) error {
 	defer b.hold()()
 	b.st.Filled = true
 	if b.marked {

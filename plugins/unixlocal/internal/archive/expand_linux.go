@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archive is what the driver does with archives that the guest cannot: reading what they name on the host, and
-// compression.
+// Package archive is what the driver does with archives that the guest cannot: reading what they name on the host.
 package archive
 
 import (
