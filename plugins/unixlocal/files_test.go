@@ -315,14 +315,14 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The limit has to be there before anything is tried against it.
-	if out, exit := try(t, s, &driver.Command{Argv: []string{"/bin/sh", "-c", "i=0; while [ $i -lt 90 ]; do sleep 3 & i=$((i+1)); done; wait"}}); exit.Code == 0 {
+	if out, exit := try(t, s, &driver.Command{Argv: []string{"/bin/sh", "-c", "mkfifo gate; i=0; while [ $i -lt 90 ]; do (read x < gate) & i=$((i+1)); done; : <> gate; wait"}}); exit.Code == 0 {
 		t.Errorf("ninety processes ran where sixty may: %s", out)
 	}
 	if _, err := s.(driver.FileSystem).Stat(t.Context(), []string{"."}, driver.StatOptions{}); err != nil {
 		t.Errorf("the guest does not answer: %v", err)
 	}
-	eventually(t, func() bool { // the sleepers have ended
-		exit, err := s.Run(t.Context(), &driver.Command{Argv: []string{"/bin/sh", "-c", "true | true | true | true"}}, driver.Streams{})
+	eventually(t, func() bool { // those who wait at the gate are let through
+		exit, err := s.Run(t.Context(), &driver.Command{Argv: []string{"/bin/sh", "-c", ": <> gate; true | true | true | true"}}, driver.Streams{})
 		return err == nil && exit.Code == 0
 	})
 	if out, exit := try(t, s, &driver.Command{Argv: []string{"/bin/sh", "-c", "head -c 2m /dev/zero > big"}}); exit.Code == 0 {

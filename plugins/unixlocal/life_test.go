@@ -51,6 +51,7 @@ func TestCreateRunDestroy(t *testing.T) {
 	for _, i := range info.Isolation {
 		t.Logf("%s: %s (gap: %s)", i.Axis, i.Statement, i.Gap)
 	}
+	sh(t, s, "mkdir -p shut/in && touch shut/in/f && chmod 0 shut/in shut") // keeps nobody from removing it
 	dir := info.Display["directory"]
 	if err := s.Destroy(t.Context()); err != nil {
 		t.Fatal(err)

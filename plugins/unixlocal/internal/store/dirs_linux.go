@@ -35,13 +35,28 @@ func MakeDir(path string, mode os.FileMode, uid, gid int) error {
 	return os.Chmod(path, mode)
 }
 
-// RemoveAll removes directories.
+// RemoveAll removes directories in which nothing runs any more, also those whose modes keep their owner out: a command
+// can leave them, and an overlay does.
 func RemoveAll(dirs []string) error {
 	var all []error
 	for _, d := range dirs {
-		all = append(all, os.RemoveAll(d))
+		err := os.RemoveAll(d)
+		if errors.Is(err, fs.ErrPermission) {
+			err = errors.Join(letIn(d), os.RemoveAll(d))
+		}
+		all = append(all, err)
 	}
 	return errors.Join(all...)
+}
+
+// letIn lets the owner into every directory of a tree.
+func letIn(tree string) error {
+	return filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return os.Chmod(path, 0o700) //nolint:gosec // nothing runs in it that could swap it
+	})
 }
 
 // MountedBelow finds a mount point of this machine below a directory; empty = there is none.
