@@ -23,6 +23,7 @@ import (
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/guest"
 	guestclient "github.com/berth-dev/berth/sdk/guest/client"
+	"github.com/berth-dev/berth/sdk/guest/forward"
 )
 
 const (
@@ -54,6 +55,8 @@ type Options struct {
 
 // Box is one sandbox.
 type Box struct {
+	*forward.Calls
+
 	host *Host
 	id   string
 	c    *settings.Config
@@ -90,10 +93,18 @@ var (
 
 // New makes the value of a sandbox that runs.
 func New(h *Host, sb *modal.Sandbox, o Options) *Box {
-	return &Box{
+	b := &Box{
 		host: h, id: o.ID, c: o.Config, ttl: o.TTL, gate: make(chan struct{}, 1), record: o.Record, sb: sb,
 		env: o.Env, secretEnv: o.SecretEnv, preserved: o.Preserved,
 	}
+	b.Calls = forward.New(forward.Config{Guest: b.live, Environment: b.today, User: func() string { return b.record.User }})
+	return b
+}
+
+// today gives the environment, and whether each command has to be given it.
+func (b *Box) today() (env, secret map[string]string, each bool) {
+	defer b.hold()()
+	return b.env, b.secretEnv, b.mergeEnv
 }
 
 // ID is the core's.
