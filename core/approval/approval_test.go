@@ -221,7 +221,8 @@ func TestKinds(t *testing.T) {
 		},
 		{
 			shell("rm -rf build", ""), "exec_command with exactly this command, in any directory",
-			[]*approval.Call{shell("rm -rf build", "")}, []*approval.Call{shell("rm -rf build x", ""), shell("rm -rf build", "bash"), shell("rm -rf  build", "")},
+			[]*approval.Call{shell("rm -rf build", "")},
+			[]*approval.Call{shell("rm -rf build x", ""), shell("rm -rf build", "bash"), shell("rm -rf  build", "")},
 		},
 		{shell("sudo rm", ""), "exec_command with exactly this command, in any directory", nil, []*approval.Call{shell("sudo rm x", "")}},
 		{shell("python3 build", ""), "exec_command with exactly this command, in any directory", nil, []*approval.Call{shell("python3 build x", "")}},
@@ -230,7 +231,8 @@ func TestKinds(t *testing.T) {
 		{shell("a | b", "bash"), "exec_command with exactly these arguments", []*approval.Call{shell("a | b", "bash")}, []*approval.Call{shell("a | b", "")}},
 		{
 			files("src/../b", "a"), "apply_patch on no other path than a, b",
-			[]*approval.Call{files("a"), files("b", "a"), files("/workspace/a")}, []*approval.Call{files("a", "c"), files("../a"), files()},
+			[]*approval.Call{files("a"), files("b", "a"), files("/workspace/a")},
+			[]*approval.Call{files("a", "c"), files("../a"), files()},
 		},
 		{
 			&approval.Call{Agent: "a", Tool: "t", Server: "s", Arguments: "{}"}, "every call of t of s",

@@ -34,8 +34,8 @@ func agentAvailable(a *spec.Agent) error {
 		return unavailable(c.Compaction.Pos, "agent %q asks for compaction", a.Label)
 	case len(c.Plugins) > 0:
 		return unavailable(a.Pos, "agent %q has capabilities of plugins", a.Label)
-	case len(a.Tools) > 0:
-		return unavailable(a.Tools[0].Pos, "agent %q uses tool %s.%s", a.Label, a.Tools[0].Kind, a.Tools[0].Label)
+	case toolsAvailable(a) != nil:
+		return toolsAvailable(a)
 	case len(a.MCPServers) > 0:
 		return unavailable(a.MCPServers[0].Pos, "agent %q uses MCP server %s.%s", a.Label, a.MCPServers[0].Kind, a.MCPServers[0].Label)
 	case len(a.Handoffs) > 0:
@@ -52,6 +52,20 @@ func agentAvailable(a *spec.Agent) error {
 		return unavailable(a.Pos, "agent %q has a stored prompt", a.Label)
 	case len(a.Hooks) > 0:
 		return unavailable(a.Pos, "agent %q has hooks", a.Label)
+	}
+	return nil
+}
+
+func toolsAvailable(a *spec.Agent) error {
+	for _, t := range a.Tools {
+		switch {
+		case t.Kind != "command" && t.Kind != "http":
+			return unavailable(t.Pos, "agent %q uses tool %s.%s", a.Label, t.Kind, t.Label)
+		case len(t.InputGuards)+len(t.OutputGuards) > 0:
+			return unavailable(t.Pos, "tool %s.%s has guardrails", t.Kind, t.Label)
+		case t.DeferLoading:
+			return unavailable(t.Pos, "tool %s.%s is only offered when it is searched for", t.Kind, t.Label)
+		}
 	}
 	return nil
 }

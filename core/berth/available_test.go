@@ -27,11 +27,17 @@ func TestUnavailable(t *testing.T) {
 		"skills":               func(r *spec.Run) { r.Agent.Capabilities.Skills = &spec.SkillsCapability{Pos: at} },
 		"memory":               func(r *spec.Run) { r.Agent.Capabilities.Memory = &spec.MemoryCapability{Pos: at} },
 		"capabilities of plug": func(r *spec.Run) { r.Agent.Capabilities.Plugins = map[string]map[string]any{"x": nil} },
-		"tool http.x":          func(r *spec.Run) { r.Agent.Tools = []*spec.Tool{{Kind: "http", Label: "x", Pos: at}} },
-		"MCP server stdio.x":   func(r *spec.Run) { r.Agent.MCPServers = []*spec.MCPServer{{Kind: "stdio", Label: "x", Pos: at}} },
-		"hands off":            func(r *spec.Run) { r.Agent.Handoffs = []*spec.Handoff{{Pos: at}} },
-		"agents as tools":      func(r *spec.Run) { r.Agent.AgentTools = []*spec.AgentTool{{Pos: at}} },
-		"output schema":        func(r *spec.Run) { r.Agent.OutputSchema = &spec.OutputSchema{Pos: at} },
+		"tool go.x":            func(r *spec.Run) { r.Agent.Tools = []*spec.Tool{{Kind: "go", Label: "x", Pos: at}} },
+		"tool http.x has guardrails": func(r *spec.Run) {
+			r.Agent.Tools = []*spec.Tool{{Kind: "http", Label: "x", InputGuards: []*spec.Guardrail{{}}, Pos: at}}
+		},
+		"tool command.x is only offered": func(r *spec.Run) {
+			r.Agent.Tools = []*spec.Tool{{Kind: "command", Label: "x", DeferLoading: true, Pos: at}}
+		},
+		"MCP server stdio.x": func(r *spec.Run) { r.Agent.MCPServers = []*spec.MCPServer{{Kind: "stdio", Label: "x", Pos: at}} },
+		"hands off":          func(r *spec.Run) { r.Agent.Handoffs = []*spec.Handoff{{Pos: at}} },
+		"agents as tools":    func(r *spec.Run) { r.Agent.AgentTools = []*spec.AgentTool{{Pos: at}} },
+		"output schema":      func(r *spec.Run) { r.Agent.OutputSchema = &spec.OutputSchema{Pos: at} },
 		"remembers answers": func(r *spec.Run) {
 			r.Agent.Approvals = &spec.Approvals{Rules: []spec.ApprovalRule{{Remember: "session", Pos: at}}}
 		},

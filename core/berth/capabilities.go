@@ -8,87 +8,50 @@ import (
 	"path"
 	"strconv"
 
-	"github.com/berth-dev/berth/core/capability/filesystem"
-	"github.com/berth-dev/berth/core/capability/shell"
 	"github.com/berth-dev/berth/core/manifest"
-	"github.com/berth-dev/berth/core/model"
+	"github.com/berth-dev/berth/core/outfit"
 	"github.com/berth-dev/berth/core/prompt"
 	"github.com/berth-dev/berth/core/runner"
 	"github.com/berth-dev/berth/core/sandbox"
 	"github.com/berth-dev/berth/core/spec"
-	"github.com/berth-dev/berth/core/tool"
 )
 
 var treeOptions = manifest.TreeOptions{}
 
-// capabilities are what an agent can do in its sandbox.
-type capabilities struct {
-	shell *shell.Shell
-	files *filesystem.Filesystem
+// outfit makes what the run's agent works with; s is nil for an agent without a sandbox.
+func (r *live) outfit(ctx context.Context, s *sandbox.Session) (*outfit.Outfit, error) {
+	cfg := outfit.Config{Agent: r.o.Run.Agent, Sandbox: r.o.Run.Sandbox, Session: s, Cwd: r.o.Run.Cwd, Vars: r.varsIn(s)}
+	if r.o.Project != nil {
+		cfg.HostDir = r.o.Project.Dir
+	}
+	return outfit.New(ctx, cfg)
 }
 
-func newCapabilities(s *sandbox.Session, r *spec.Run) capabilities {
-	var c capabilities
-	caps, sp := r.Agent.Capabilities, r.Sandbox
-	if caps.Shell != nil {
-		cfg := shell.Config{Spec: caps.Shell, Dir: r.Cwd, User: r.Agent.RunAs}
-		if sp != nil {
-			cfg.Timeout = deref(sp.Timeouts.Exec)
-			cfg.MaxProcesses = deref(sp.Limits.Processes)
-			cfg.OutputBytes = int(deref(sp.Limits.OutputBytes))
-		}
-		c.shell = shell.New(s, cfg)
+// varsIn are the names of expressions in a session; nil = there is none.
+func (r *live) varsIn(s *sandbox.Session) spec.RunVars {
+	vars := r.vars()
+	if s == nil {
+		return vars
 	}
-	if caps.Filesystem != nil {
-		c.files = filesystem.New(s, filesystem.Config{Spec: caps.Filesystem, Dir: r.Cwd, User: r.Agent.RunAs})
+	vars.SandboxID, vars.Ports = s.Info().SandboxID, map[string]string{}
+	for _, p := range s.Ports() {
+		vars.Ports[strconv.Itoa(int(p.Port))] = p.URL
 	}
-	return c
-}
-
-func (c capabilities) tools(support model.Support) []tool.Tool {
-	var out []tool.Tool
-	if c.files != nil {
-		out = append(out, c.files.Tools(support)...)
-	}
-	if c.shell != nil {
-		out = append(out, c.shell.Tools(support)...)
-	}
-	return out
-}
-
-func (c capabilities) fragments() []string {
-	var out []string
-	if c.files != nil {
-		out = append(out, c.files.Instructions())
-	}
-	if c.shell != nil {
-		out = append(out, c.shell.Instructions())
-	}
-	return out
-}
-
-func (c capabilities) end(ctx context.Context) error {
-	if c.shell == nil {
-		return nil
-	}
-	return c.shell.Close(ctx)
+	return vars
 }
 
 // instructions is the system text of the run's agent.
 func (r *live) instructions(s runner.Session) (string, error) {
 	ws, _ := s.(*workspace)
-	vars := r.vars()
+	var in *sandbox.Session
 	if ws != nil {
-		vars.SandboxID, vars.Ports = ws.Info().SandboxID, map[string]string{}
-		for _, p := range ws.Ports() {
-			vars.Ports[strconv.Itoa(int(p.Port))] = p.URL
-		}
+		in = ws.Session.Session
 	}
-	parts, err := agentParts(r.o.Run.Agent, vars)
+	parts, err := agentParts(r.o.Run.Agent, r.varsIn(in))
 	if err != nil || ws == nil {
 		return prompt.Build(parts), err
 	}
-	parts.Capabilities = ws.fragments()
+	parts.Capabilities = ws.Fragments()
 	cwd := ""
 	if r.o.Run.Cwd != "" {
 		cwd = path.Join(ws.Root(), r.o.Run.Cwd)
@@ -120,11 +83,4 @@ func agentParts(a *spec.Agent, vars spec.RunVars) (prompt.Parts, error) {
 	}
 	parts.Agent = text
 	return parts, nil
-}
-
-func deref[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }

@@ -6,10 +6,9 @@ import (
 	"context"
 	"path"
 
-	"github.com/berth-dev/berth/core/capability/filesystem"
-	"github.com/berth-dev/berth/core/capability/shell"
 	"github.com/berth-dev/berth/core/manifest"
 	"github.com/berth-dev/berth/core/model"
+	"github.com/berth-dev/berth/core/outfit"
 	"github.com/berth-dev/berth/core/prompt"
 	"github.com/berth-dev/berth/core/spec"
 )
@@ -42,6 +41,13 @@ func (h *Harness) Plan(ctx context.Context, p *spec.Project, r *spec.Run) (*Plan
 	if err != nil {
 		return nil, err
 	}
+	kit, err := outfit.Plan(r.Agent)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range kit.Tools(model.Support{CustomTools: true, ImageToolOutput: true}) {
+		out.Tools = append(out.Tools, t.Spec().Name)
+	}
 	if !r.Agent.Sandboxed {
 		out.Instructions = prompt.Build(parts)
 		return out, nil
@@ -57,17 +63,7 @@ func (h *Harness) Plan(ctx context.Context, p *spec.Project, r *spec.Run) (*Plan
 	for _, v := range m.Environment {
 		out.Environment = append(out.Environment, v.Name)
 	}
-	var c capabilities
-	if s := r.Agent.Capabilities.Shell; s != nil {
-		c.shell = shell.New(nil, shell.Config{Spec: s})
-	}
-	if f := r.Agent.Capabilities.Filesystem; f != nil {
-		c.files = filesystem.New(nil, filesystem.Config{Spec: f})
-	}
-	for _, t := range c.tools(model.Support{CustomTools: true, ImageToolOutput: true}) {
-		out.Tools = append(out.Tools, t.Spec().Name)
-	}
-	parts.Capabilities = c.fragments()
+	parts.Capabilities = kit.Fragments()
 	parts.Sandbox = &prompt.Sandbox{Root: m.Root, Cwd: path.Join(m.Root, r.Cwd), Tree: contents.Tree(treeOptions)}
 	for _, g := range m.Grants {
 		parts.Sandbox.Grants = append(parts.Sandbox.Grants, prompt.Grant{Path: g.Path, Description: g.Description, ReadOnly: g.ReadOnly})

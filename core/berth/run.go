@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
+	"github.com/berth-dev/berth/core/outfit"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/runner"
@@ -68,10 +69,11 @@ func (h *Harness) Run(ctx context.Context, o RunOptions) (*runner.Result, error)
 	if err := r.save(); err != nil {
 		return nil, err
 	}
-	cfg, err := r.config(log)
+	cfg, err := r.config(ctx, log)
 	if err != nil {
 		return nil, err
 	}
+	defer r.end(ctx)
 	return runner.Run(ctx, cfg)
 }
 
@@ -96,10 +98,11 @@ func (h *Harness) Resume(ctx context.Context, o RunOptions) (*runner.Result, err
 	if r.record, err = readRecord(dir); err != nil {
 		return nil, err
 	}
-	cfg, err := r.config(log)
+	cfg, err := r.config(ctx, log)
 	if err != nil {
 		return nil, err
 	}
+	defer r.end(ctx)
 	if o.Fresh {
 		cfg.Notes = append(cfg.Notes, freshNote)
 	}
@@ -182,13 +185,22 @@ func readRecord(dir string) (record, error) {
 
 // live is a run that is being performed.
 type live struct {
-	h   *Harness
-	o   RunOptions
-	dir string
+	h     *Harness
+	o     RunOptions
+	dir   string
+	plain *outfit.Outfit // of an agent without a sandbox
 
 	mu      sync.Mutex
 	record  record           // guarded by mu
 	session *session.Session // guarded by mu; nil = none is open
+}
+
+// end ends what an agent without a sandbox works with.
+func (r *live) end(ctx context.Context) {
+	if r.plain == nil {
+		return
+	}
+	_ = r.plain.Close(context.WithoutCancel(ctx)) // the run is over, and nothing of it is left
 }
 
 func (r *live) save() error {
@@ -205,7 +217,7 @@ func (r *live) save() error {
 	return os.Rename(tmp, filepath.Join(r.dir, runFile))
 }
 
-func (r *live) config(log *runlog.Log) (runner.Config, error) {
+func (r *live) config(ctx context.Context, log *runlog.Log) (runner.Config, error) {
 	o, agent := r.o, r.o.Run.Agent
 	rules, err := rules(o.Run)
 	if err != nil {
@@ -217,16 +229,18 @@ func (r *live) config(log *runlog.Log) (runner.Config, error) {
 		RunID: o.ID, Run: o.Run, Model: o.Model, ModelName: o.Name, Log: log, Emit: r.emit, Stop: o.Stop, Now: r.h.cfg.Now,
 		Tools: func(s runner.Session) ([]tool.Tool, error) {
 			if ws, ok := s.(*workspace); ok {
-				return ws.tools(o.Model.Supports()), nil
+				return ws.Tools(o.Model.Supports()), nil
 			}
-			return nil, nil
+			return r.plain.Tools(o.Model.Supports()), nil
 		},
 		Instructions: func(_ context.Context, s runner.Session) (string, error) { return r.instructions(s) },
 	}
 	if agent.Sandboxed {
 		cfg.OpenSession = r.open
+		return cfg, nil
 	}
-	return cfg, nil
+	r.plain, err = r.outfit(ctx, nil)
+	return cfg, err
 }
 
 // emit passes events on, and tells the session when a turn is over.
@@ -252,7 +266,7 @@ func (r *live) vars() spec.RunVars {
 func (r *live) open(ctx context.Context, emit func(event.Data)) (runner.Session, error) {
 	if s := r.o.Session; s != nil {
 		emit(event.SandboxReady{SandboxID: s.ID(), Driver: s.Record().Driver, Root: s.Root(), Isolation: s.Info().Isolation, Reattached: true})
-		return newWorkspace(r, s), nil
+		return r.workspace(ctx, s)
 	}
 	r.mu.Lock()
 	held := r.record.Session
@@ -274,7 +288,7 @@ func (r *live) open(ctx context.Context, emit func(event.Data)) (runner.Session,
 	r.mu.Lock()
 	r.session = s
 	r.mu.Unlock()
-	return newWorkspace(r, s), nil
+	return r.workspace(ctx, s)
 }
 
 // chosen keeps which session the run has.
@@ -287,20 +301,27 @@ func (r *live) chosen(id string) error {
 
 var _ runner.Session = (*workspace)(nil)
 
-// workspace is a session with the capabilities that work in it.
+// workspace is a session with what the agent has in it.
 type workspace struct {
 	*session.Session
+	*outfit.Outfit
 	run *live
-	capabilities
 }
 
-func newWorkspace(r *live, s *session.Session) *workspace {
-	return &workspace{Session: s, run: r, capabilities: newCapabilities(s.Session, r.o.Run)}
+func (r *live) workspace(ctx context.Context, s *session.Session) (runner.Session, error) {
+	kit, err := r.outfit(ctx, s.Session)
+	if err != nil {
+		if r.o.Session == nil {
+			err = errors.Join(err, s.Close(context.WithoutCancel(ctx), run.Failed))
+		}
+		return nil, err
+	}
+	return &workspace{Session: s, Outfit: kit, run: r}, nil
 }
 
 // Close ends the commands that still run, then the session, unless somebody else opened it.
 func (w *workspace) Close(ctx context.Context, status run.Status) error {
-	err := w.end(ctx)
+	err := w.Outfit.Close(ctx)
 	if w.run.o.Session != nil {
 		return err
 	}

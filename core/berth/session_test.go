@@ -324,10 +324,10 @@ func TestDrift(t *testing.T) {
 		o.Manifest.Entries[0].File = &spec.FileEntry{Content: []byte("today's")}
 		return o, rec
 	}
-	o, rec := changed("fail")
-	_, err := f.Open(t.Context(), &spec.Project{}, o)
+	failing, _ := changed("fail")
+	_, err := f.Open(t.Context(), &spec.Project{}, failing)
 	fails(t, err, errs.ConfigInvalid, "environment variable NEW is new", "contents of the manifest changed")
-	o, rec = changed("")
+	o, rec := changed("")
 	again := f.open(t, o)
 	if got := localtest.Sh(t, again.Session, "cat a b; echo $NEW"); got != "of the manifestkept\ns3cr3t-canary" {
 		t.Errorf("%q", got)

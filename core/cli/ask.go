@@ -107,7 +107,7 @@ func (k *asker) read() {
 		r := bufio.NewReader(k.in)
 		for {
 			line, err := r.ReadString('\n')
-			if err != nil && (line == "" || err != io.EOF) { //nolint:errorlint // bufio gives it bare
+			if err != nil && (line == "" || err != io.EOF) { // bufio gives it bare
 				return
 			}
 			if len(line) <= most {

@@ -72,10 +72,10 @@ func killStory() string {
 func TestKilled(t *testing.T) {
 	seed := *killSeed
 	if seed == 0 {
-		seed = rand.Uint64() //nolint:gosec // it need not be secret
+		seed = rand.Uint64() // it need not be secret
 	}
 	t.Logf("to kill at the same places: -kill.seed=%d -kill.points=%d", seed, *killPoints)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // likewise
+	random := rand.New(rand.NewPCG(seed, 0))
 	berth := filepath.Join(programs(t), "berth")
 	dir := writeProject(t, killStory())
 	text := strings.Replace(project, `  input = "go"`, "  input = \"go\"\n  max_turns = 100", 1)

@@ -113,9 +113,14 @@ func (a *app) runsShowCommand() *cobra.Command {
 		s := &r.Summary
 		w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 		for _, line := range [][2]string{
-			{"run", s.ID}, {"status", status(s)}, {"agent", show.Lines(s.Agent)}, {"turns", fmt.Sprint(s.Turns)},
-			{"tokens", show.Count(s.Usage.TotalTokens)}, {"worked", value.Duration(s.Worked.Round(time.Second))},
-			{"started", s.Started.Local().Format(time.DateTime)}, {"updated", s.Updated.Local().Format(time.DateTime)},
+			{"run", s.ID},
+			{"status", status(s)},
+			{"agent", show.Lines(s.Agent)},
+			{"turns", fmt.Sprint(s.Turns)},
+			{"tokens", show.Count(s.Usage.TotalTokens)},
+			{"worked", value.Duration(s.Worked.Round(time.Second))},
+			{"started", s.Started.Local().Format(time.DateTime)},
+			{"updated", s.Updated.Local().Format(time.DateTime)},
 		} {
 			fmt.Fprintf(w, "%s\t%s\n", line[0], line[1])
 		}

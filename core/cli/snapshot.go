@@ -194,9 +194,16 @@ func (a *app) snapshotShow() *cobra.Command {
 		}
 		w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)
 		for _, l := range [][2]string{
-			{"id", rec.ID}, {"names", strings.Join(s.Names, " ")}, {"taken", rec.Created.Local().Format(time.DateTime)}, {"of", rec.Series},
-			{"parent", rec.Parent}, {"session", rec.Session}, {"run", rec.Run}, {"driver", rec.Driver},
-			{"entries", fmt.Sprint(rec.Entries)}, {"size", size(rec.Bytes)},
+			{"id", rec.ID},
+			{"names", strings.Join(s.Names, " ")},
+			{"taken", rec.Created.Local().Format(time.DateTime)},
+			{"of", rec.Series},
+			{"parent", rec.Parent},
+			{"session", rec.Session},
+			{"run", rec.Run},
+			{"driver", rec.Driver},
+			{"entries", fmt.Sprint(rec.Entries)},
+			{"size", size(rec.Bytes)},
 			{"content", fmt.Sprintf("%s, of which %s are in no other snapshot", size(mine.Bytes), size(mine.Unique))},
 			{"added", fmt.Sprintf("%s when it was taken, in %s of the store", size(rec.New), size(rec.Stored))},
 			{"excluded", strings.Join(rec.Exclude, " ")},

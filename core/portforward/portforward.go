@@ -51,7 +51,7 @@ func (f *Forward) Remote() uint16 { return f.remote }
 
 // Close ends the listener and every connection, and waits for them.
 func (f *Forward) Close() {
-	f.l.Close() //nolint:errcheck // accept has ended either way
+	f.l.Close()
 	f.end()
 	f.all.Wait()
 }

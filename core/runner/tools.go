@@ -23,7 +23,7 @@ func (x *executor) plan(c model.ToolCall, item run.Ref) run.PlannedCall {
 	}
 	ruling, err := x.judge(x.ready.tools.Find(c), c, x.state.Agent)
 	if err != nil {
-		return p //nolint:nilerr // the tool says it itself, and does nothing
+		return p // the tool says it itself, and does nothing
 	}
 	switch ruling.Verdict {
 	case approval.Allow:

@@ -137,11 +137,11 @@ func TestDocument(t *testing.T) {
 func TestOneDecisionWins(t *testing.T) {
 	d := runs.Dir{Path: t.TempDir()}
 	paused(t, d, "run-1")
-	r, err := d.Read("run")
-	if err == nil {
+	if _, err := d.Read("run"); err == nil {
 		t.Error("the beginning of an id is taken for one")
 	}
-	if r, err = d.Read("run-1"); err != nil || len(r.Waiting) != 1 {
+	r, err := d.Read("run-1")
+	if err != nil || len(r.Waiting) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	var wins atomic.Int32

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -49,8 +50,11 @@ func (s *Session) endpoint(ctx context.Context, p spec.Port) (driver.Endpoint, e
 		return driver.Endpoint{}, err
 	}
 	s.forwards = append(s.forwards, f)
-	at := f.Addr().(*net.TCPAddr)
-	return driver.Endpoint{Host: at.IP.String(), Port: uint16(at.Port)}, nil
+	at, err := netip.ParseAddrPort(f.Addr().String())
+	if err != nil {
+		return driver.Endpoint{}, err
+	}
+	return driver.Endpoint{Host: at.Addr().String(), Port: at.Port()}, nil
 }
 
 // unexpose ends the forwards of this process.

@@ -60,8 +60,7 @@ func (rec *Record) Contents() string {
 
 func restoreError(rec *Record, err error) error {
 	e := &errs.Error{Code: errs.SnapshotRestore, Message: fmt.Sprintf("snapshot %s could not be restored", Short(rec.ID)), Err: err}
-	var inner *errs.Error
-	if errors.As(err, &inner) {
+	if inner, ok := errors.AsType[*errs.Error](err); ok {
 		e.MaybeApplied, e.Hint = inner.MaybeApplied, inner.Hint
 	}
 	return e.With("snapshot", rec.ID)

@@ -86,7 +86,7 @@ func other() error {
 	if err != nil {
 		return err
 	}
-	ctx := context.Background() //nolint:usetesting // a process of its own
+	ctx := context.Background()
 	r, err := snapshot.Open(ctx, f, snapshot.Options{})
 	if err != nil {
 		return err

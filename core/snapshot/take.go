@@ -205,7 +205,7 @@ func (r *Repo) changed(ctx context.Context, w *chunks.Writer, src Source, o Take
 		var c *chunks.Corrupt
 		var m *chunks.Missing
 		if errors.As(err, &c) || errors.As(err, &m) {
-			return nil, nil //nolint:nilerr // what is damaged is written again from the workspace
+			return nil, nil // what is damaged is written again from the workspace
 		}
 		return nil, err
 	}

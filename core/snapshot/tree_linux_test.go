@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -222,7 +224,7 @@ func objectsOf(t testing.TB, dir, kind string) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
 	entries, err := os.ReadDir(filepath.Join(dir, kind))
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {

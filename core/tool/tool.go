@@ -49,6 +49,20 @@ type Clear interface {
 	About(arguments string) (Subject, error)
 }
 
+// Careful is a Tool that wants an approval for some of its calls, where the rules leave it to the tool.
+type Careful interface {
+	Tool
+	// NeedsApproval changes nothing. Of arguments that it cannot read it says yes.
+	NeedsApproval(arguments string) bool
+}
+
+// Served is a Tool of an MCP server.
+type Served interface {
+	Tool
+	// Server is the server's label.
+	Server() string
+}
+
 // Recovering is a Tool that can take up a call which a process that ended may have made ([Call.Again]): it finds what
 // became of it, or making it again does no harm. Where it cannot know, Call returns [ErrUnsure]. Any other tool is not
 // called again before somebody has decided that it should be.

@@ -50,7 +50,7 @@ func withEngine(measure func(*dockerBench) error) func(*bench) error {
 			b.notes = append(b.notes, "not measured: "+err.Error())
 			return nil
 		}
-		defer e.close() //nolint:errcheck // the figures are taken
+		defer e.close()
 		env, err := b.environment()
 		if err != nil {
 			return err
@@ -185,12 +185,12 @@ func (d *dockerBench) within() (err error) {
 	if err != nil {
 		return err
 	}
-	defer d.closeSession(s) //nolint:errcheck // the figures are taken
+	defer d.closeSession(s)
 	sh, err := d.e.shell(d.ctx, "none")
 	if err != nil {
 		return err
 	}
-	defer sh.close(d.ctx) //nolint:errcheck // likewise
+	defer sh.close(d.ctx)
 	t, err := d.rounds(50, func() error { return runIn(d.ctx, s, io.Discard, "true") }, func() error { return sh.run("/bin/true") },
 		d.cli(func() error {
 			_, err := d.e.docker(d.ctx, "exec", sh.id, "true")
@@ -240,12 +240,12 @@ func (d *dockerBench) files() error {
 	if err != nil {
 		return err
 	}
-	defer d.closeSession(s) //nolint:errcheck // the figures are taken
+	defer d.closeSession(s)
 	id, err := d.e.start(d.ctx, "none")
 	if err != nil {
 		return err
 	}
-	defer d.e.remove(d.ctx, id) //nolint:errcheck // likewise
+	defer d.e.remove(d.ctx, id)
 	text := bytes.Repeat([]byte("0123456789abcde\n"), 64<<10)
 	many, err := tarOf(1000, text[:1024])
 	if err != nil {
@@ -264,8 +264,7 @@ func (d *dockerBench) files() error {
 	buf := make([]byte, 1<<20)
 	peak := d.peak()
 	t, err := d.rounds(5, func() error { return readAll(d.ctx, s, "big", 64<<20, buf) }, func() error {
-		_, err := d.e.get(d.ctx, id, "/d00/f00000")
-		return err
+		return d.e.get(d.ctx, id, "/d00/f00000")
 	})
 	if err != nil {
 		return err
@@ -278,8 +277,7 @@ func (d *dockerBench) files() error {
 		_, err := s.Write(d.ctx, fmt.Sprintf("small%d", made), driver.WriteOptions{}, bytes.NewReader(text[:1024]))
 		return err
 	}, func() error { return readAll(d.ctx, s, fmt.Sprintf("small%d", made), 1024, buf) }, func() error {
-		_, err := d.e.get(d.ctx, id, "/tmp/d00/f00000")
-		return err
+		return d.e.get(d.ctx, id, "/tmp/d00/f00000")
 	})
 	if err != nil {
 		return err
@@ -327,12 +325,12 @@ func (d *dockerBench) trees() error {
 	if err != nil {
 		return err
 	}
-	defer d.closeSession(s) //nolint:errcheck // the figures are taken
+	defer d.closeSession(s)
 	sh, err := d.e.shell(d.ctx, "none")
 	if err != nil {
 		return err
 	}
-	defer sh.close(d.ctx) //nolint:errcheck // likewise
+	defer sh.close(d.ctx)
 	archive, err := tarOf(256, bytes.Repeat([]byte("0123456789abcde\n"), 64<<10))
 	if err != nil {
 		return err
@@ -413,7 +411,7 @@ func (d *dockerBench) scale() error {
 	if err != nil {
 		return err
 	}
-	after := before
+	var after things
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		if after, err = d.present(mark); err != nil {
 			return err

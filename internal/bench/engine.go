@@ -232,14 +232,14 @@ func (e *engine) terminal(ctx context.Context, id string, argv ...string) error 
 	return err
 }
 
-// get reads a file by the engine's archive, and gives the archive's size.
-func (e *engine) get(ctx context.Context, id, path string) (int64, error) {
+// get reads a file by the engine's archive.
+func (e *engine) get(ctx context.Context, id, path string) error {
 	res, err := e.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: path})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	n, err := io.Copy(io.Discard, res.Content)
-	return n, errors.Join(err, res.Content.Close())
+	_, err = io.Copy(io.Discard, res.Content)
+	return errors.Join(err, res.Content.Close())
 }
 
 // put unpacks an archive in a directory.

@@ -181,19 +181,17 @@ func (b *bench) table() {
 		}
 		fmt.Fprintf(w, "%s\t%.3f\t%.3f\t%.3f\t%s\t%s\t%s\t  %s\n", f.name, p, f.product.at(0.95), fl, ratio, target, verdict, f.note)
 		for _, o := range f.peers {
-			at, target, verdict := o.samples.at(0.5), "", ""
+			at, target, verdict := o.samples.at(0.5), o.is, ""
 			if o.ratio > 0 {
 				target, verdict = fmt.Sprintf("<= %.3g x %s", o.ratio, o.is), verdicts[p <= o.ratio*at]
-			} else {
-				target = o.is
 			}
 			fmt.Fprintf(w, "\t\t\t%.3f\t%.3f\t%s\t%s\t\n", at, p/at, target, verdict)
 		}
 	}
-	_ = w.Flush()
 	for _, n := range b.notes {
-		fmt.Println(n)
+		fmt.Fprintln(w, n)
 	}
+	_ = w.Flush()
 }
 
 // line is a figure as other tools read it.

@@ -197,7 +197,7 @@ func TestImports(t *testing.T) {
 }
 
 // mayExec are the packages of the core that start processes on the host.
-var mayExec = []string{"core/plugin", "core/catalog", "core/config", "core/manifest"}
+var mayExec = []string{"core/plugin", "core/catalog", "core/config", "core/manifest", "core/hostproc"}
 
 type pkg struct {
 	ImportPath string

@@ -69,7 +69,7 @@ func going(t testing.TB, s driver.Sandbox, script string) <-chan error {
 	t.Helper()
 	began, end := make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, err := s.Run(context.Background(), &driver.Command{Argv: []string{"sh", "-c", script}}, driver.Streams{OnStart: func(driver.Started) { close(began) }})
+		_, err := s.Run(context.WithoutCancel(t.Context()), &driver.Command{Argv: []string{"sh", "-c", script}}, driver.Streams{OnStart: func(driver.Started) { close(began) }})
 		end <- err
 	}()
 	select {
@@ -403,7 +403,7 @@ func TestDeadline(t *testing.T) {
 	if _, err := s.ExtendDeadline(t.Context(), time.Now().Add(100*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	<-end //nolint:errcheck // that it ended counts
+	<-end
 	eventually(t, "the vendor has stopped it", func() bool {
 		got, err := d.client.Sandbox(t.Context(), vendorID(s))
 		return err == nil && got.State == client.StateStopped
@@ -461,7 +461,7 @@ func TestPorts(t *testing.T) {
 		t.Helper()
 		// The fake's domain is not in any directory.
 		u := "http://" + strings.TrimPrefix(v.URL, "http://")
-		req, err := http.NewRequestWithContext(t.Context(), "GET", u, nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -479,7 +479,7 @@ func TestPorts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if resp.StatusCode != 200 {
+		if resp.StatusCode != http.StatusOK {
 			return resp.Status
 		}
 		return string(b)

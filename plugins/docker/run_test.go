@@ -102,17 +102,6 @@ func (f *following) until(t testing.TB, what string, is func(*told) bool) *told 
 	return nil
 }
 
-// finished waits for the end of a run that is to have completed.
-func (f *following) finished(t testing.TB) {
-	t.Helper()
-	if ev := f.until(t, "the run has finished", func(ev *told) bool { return ev.Type == "run.finished" }); ev.Data.Status != "completed" {
-		t.Errorf("the run did not complete: %s", f.last)
-	}
-	if err := f.cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, f.stderr.String())
-	}
-}
-
 // prints says whether an event is output that holds a word.
 func prints(word string) func(*told) bool {
 	return func(ev *told) bool { return ev.Type == "tool.output" && strings.Contains(ev.Data.Text, word) }

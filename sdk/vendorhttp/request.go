@@ -63,15 +63,15 @@ func (r *Request) repeatable() bool {
 }
 
 // Do sends a request and decodes the JSON of its answer into out; a nil out drops it, a *[]byte takes
-// it as it is. The answer is read whole, within
-// the attempt's time. It gives the answer's status and header.
-func (c *Client) Do(ctx context.Context, req *Request, out any) (*http.Response, error) {
-	var resp *http.Response
+// it as it is. The answer is read whole, within the attempt's time. It gives the answer's header.
+func (c *Client) Do(ctx context.Context, req *Request, out any) (http.Header, error) {
+	var header http.Header
 	err := c.attempts(ctx, req, func(ctx context.Context, t *trace) error {
-		var err error
-		if resp, err = c.send(ctx, req, t); err != nil {
+		resp, err := c.send(ctx, req, t)
+		if err != nil {
 			return err
 		}
+		header = resp.Header
 		defer resp.Body.Close() // it was read
 		body, err := io.ReadAll(io.LimitReader(resp.Body, c.opts.MaxBody+1))
 		if err != nil {
@@ -96,8 +96,7 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) (*http.Response,
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = http.NoBody
-	return resp, nil
+	return header, nil
 }
 
 // Stream sends a request and gives the answer as soon as its head is there. The time of an attempt ends with the head; the

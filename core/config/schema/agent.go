@@ -56,9 +56,9 @@ func tools() *Block {
 	return block("tool", "Something that the model can do.", kind("kind", "go", "command", "http", "hosted", "mcp"), name(),
 		str("description", "What it does; for the model.", example(`"Render a chart."`)),
 		typeExpr("parameters", "Type of its arguments; doc(\"text\", type) describes one.", example("object({ csv = string })")),
-		boolean("strict", "The model must follow the schema exactly.", defText("true"), example("false")),
+		boolean("strict", "The model must follow the schema exactly.", defText("true where every attribute is required"), example("false")),
 		boolExpr("needs_approval", "A person must agree; may look at the arguments.", param, runtime, example(`param.amount > 100`)),
-		dur("timeout", "Bound of one call.", defText("60s for commands"), example(`"2m"`)),
+		dur("timeout", "Bound of one call.", defText("60s"), example(`"2m"`)),
 		enum("on_timeout", "What the model sees after a timeout.", []string{"error_as_result", "fail"}, def("error_as_result"), example(`"fail"`)),
 		boolean("defer_loading", "Offer it only when it is searched for.", def(false), example("true")),
 		expr("enabled", "Offer it only when true.", runtime, example("run.vars.charts")),
@@ -67,20 +67,20 @@ func tools() *Block {
 		byLabel(map[string]*Body{
 			"go": body(single("config", "Settings of the registered function.", openBody(Secret, "A setting."))),
 			"command": body(
-				list("command", "Program and arguments; no shell.", required, param, runtime, example(`["python", "plot.py", param.csv]`)),
+				list("command", "Program and arguments; no shell. Elements that are null are left out.", required, param, runtime, example(`["python", "plot.py", param.csv]`)),
 				enum("target", "Where it runs.", []string{"sandbox", "host"}, def("sandbox"), example(`"host"`)),
-				str("cwd", "Its directory.", example(`"tools"`)),
+				str("cwd", "Its directory; relative to that of commands, on the host to the project.", example(`"tools"`)),
 				mapping("env", "Its environment.", secret, param, runtime, example(`{ MODE = "fast" }`)),
 				expr("stdin", "Its input.", param, runtime, example("param.text")),
-				enum("output", "How the output is read.", []string{"text", "json", "file"}, def("text"), example(`"json"`)),
-				size("max_output", "Largest output.", example(`"1MiB"`))),
+				enum("output", "How the output is read; file = it is the path of a file whose content is meant.", []string{"text", "json", "file"}, def("text"), example(`"json"`)),
+				size("max_output", "Output that is kept of each stream, half of it of the end.", defText("64KiB"), example(`"1MiB"`))),
 			"http": {
 				Attrs: []*Attr{
 					str("url", "Its address.", required, param, runtime, example(`"https://api.example.com/${param.id}"`)),
 					enum("method", "Method of the request.", []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"}, def("GET"), example(`"POST"`)),
 					mapping("headers", "Its headers.", secret, param, runtime, example(`{ Authorization = secret.api }`)),
 					expr("body", "Its body.", param, runtime, example(`jsonencode({ id = param.id })`)),
-					list("allow_hosts", "Hosts that may be reached.", example(`["api.example.com"]`)),
+					list("allow_hosts", "Hosts that may be reached.", defText("the url's, where that is fixed"), example(`["api.example.com"]`)),
 				},
 			},
 			"hosted": body(

@@ -92,6 +92,12 @@ func Arguments(c model.ToolCall) string {
 // Subject is a call as the rules see it. An error says that the tool will refuse the call.
 func Subject(t tool.Tool, c model.ToolCall, agent string) (*approval.Call, error) {
 	ac := &approval.Call{Agent: agent, Tool: c.Name, Arguments: Arguments(c)}
+	if careful, ok := t.(tool.Careful); ok {
+		ac.NeedsApproval = careful.NeedsApproval(ac.Arguments)
+	}
+	if served, ok := t.(tool.Served); ok {
+		ac.Server = served.Server()
+	}
 	about, ok := t.(tool.Clear)
 	if !ok {
 		return ac, nil

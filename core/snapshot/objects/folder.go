@@ -205,7 +205,7 @@ func (f *Folder) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 			}
 			name := filepath.ToSlash(rel)
 			if !strings.HasPrefix(name, prefix) || CheckName(name) != nil {
-				return nil
+				return nil //nolint:nilerr // a file that is no object
 			}
 			fi, err := d.Info()
 			if errors.Is(err, fs.ErrNotExist) {
@@ -246,7 +246,7 @@ func (f *Folder) Tidy(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case d.Type().IsRegular() && strings.HasPrefix(d.Name(), tempPrefix):
-			return os.Remove(path)
+			return os.Remove(path) //nolint:gosec // the store is the user's own: whoever can swap a folder in it can remove its files
 		}
 		return nil
 	})

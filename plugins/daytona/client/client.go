@@ -19,9 +19,9 @@ const DefaultURL = "https://app.daytona.io/api"
 const (
 	headerOrganization = "X-Daytona-Organization-ID"
 	headerSource       = "X-Daytona-Source"
-	headerSkipActivity = "X-Daytona-Skip-Last-Activity-Update"
+	headerSkipActivity = "X-Daytona-Skip-Last-Activity-Update" //nolint:gosec // a header's name
 	// HeaderPreviewToken carries the token of a [Preview].
-	HeaderPreviewToken = "X-Daytona-Preview-Token"
+	HeaderPreviewToken = "X-Daytona-Preview-Token" //nolint:gosec // a header's name
 	// HeaderSkipWarning keeps the proxy from answering with a page of warning, where the client looks like a browser.
 	HeaderSkipWarning = "X-Daytona-Skip-Preview-Warning"
 )
@@ -141,46 +141,46 @@ func classify(a vendorhttp.Answer) *errs.Error {
 		}
 		return false
 	}
-	typed := func(code errs.Code, vendor string, retry errs.Retry) *errs.Error {
-		return &errs.Error{Code: code, Retry: retry, Vendor: &errs.Vendor{Code: vendor}}
+	typed := func(code errs.Code, vendor string) *errs.Error {
+		return &errs.Error{Code: code, Retry: errs.RetryNever, Vendor: &errs.Vendor{Code: vendor}}
 	}
 	switch a.Status {
 	case http.StatusBadRequest:
 		switch {
 		case has("is the sandbox started", "no ip address found"):
-			return typed(errs.SandboxNotReady, codeNotStarted, errs.RetryNever)
+			return typed(errs.SandboxNotReady, codeNotStarted)
 		case has("errored state"):
-			return typed(errs.StartFailed, codeErrored, errs.RetryNever)
+			return typed(errs.StartFailed, codeErrored)
 		case has("not in valid state", "not in a stoppable state", "not stopped", "must be started"):
-			return typed(errs.SandboxNotReady, codeWrongState, errs.RetryNever)
+			return typed(errs.SandboxNotReady, codeWrongState)
 		case has("quota", "limit exceeded", "total cpu", "total memory", "total disk"):
-			return typed(errs.QuotaExceeded, "", errs.RetryNever)
+			return typed(errs.QuotaExceeded, "")
 		}
 	case http.StatusUnauthorized:
-		e := typed(errs.AuthFailed, "", errs.RetryNever)
+		e := typed(errs.AuthFailed, "")
 		e.Hint = "the API key is wrong, has expired or was revoked: set DAYTONA_API_KEY to one that holds"
 		return e
 	case http.StatusForbidden:
 		if has("quota", "limit", "suspended") {
-			return typed(errs.QuotaExceeded, "", errs.RetryNever)
+			return typed(errs.QuotaExceeded, "")
 		}
 	case http.StatusNotFound:
 		if has("container not found") {
-			return typed(errs.SandboxGone, codeNotFound, errs.RetryNever)
+			return typed(errs.SandboxGone, codeNotFound)
 		}
-		return typed(errs.FileNotFound, codeNotFound, errs.RetryNever)
+		return typed(errs.FileNotFound, codeNotFound)
 	case http.StatusConflict:
 		if has("state change in progress") {
-			return typed(errs.SandboxNotReady, codeChanging, errs.RetryNever)
+			return typed(errs.SandboxNotReady, codeChanging)
 		}
-		return typed(errs.FileExists, codeConflict, errs.RetryNever)
+		return typed(errs.FileExists, codeConflict)
 	case http.StatusGone:
-		return typed(errs.ProcessUnknown, codeNotFound, errs.RetryNever)
+		return typed(errs.ProcessUnknown, codeNotFound)
 	case http.StatusUnprocessableEntity:
-		return typed(errs.Unsupported, "", errs.RetryNever)
+		return typed(errs.Unsupported, "")
 	case http.StatusInternalServerError:
 		if has("not found: session not found") {
-			return typed(errs.ProcessUnknown, codeNotFound, errs.RetryNever)
+			return typed(errs.ProcessUnknown, codeNotFound)
 		}
 	}
 	return nil

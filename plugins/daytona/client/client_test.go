@@ -133,7 +133,7 @@ func TestSession(t *testing.T) {
 	// An exit ends the shell, and the call never.
 	hung := make(chan error, 1)
 	go func() {
-		_, err := s.Exec(context.Background(), "exit 7", false)
+		_, err := s.Exec(context.WithoutCancel(t.Context()), "exit 7", false)
 		hung <- err
 	}()
 	eventually(t, func() bool {

@@ -113,7 +113,7 @@ func (t *Toolbox) ConnectPTY(ctx context.Context, id string) (*PTYConn, error) {
 	dialling, stop := context.WithTimeoutCause(ctx, dialTime, errs.New(errs.ExecTransport, "the terminal did not answer within %s", dialTime))
 	defer stop()
 	u := t.http.URL(ptyPath(id, "/connect"), nil)
-	ws, resp, err := websocket.Dial(dialling, u.String(), &websocket.DialOptions{
+	ws, resp, err := websocket.Dial(dialling, u.String(), &websocket.DialOptions{ //nolint:bodyclose // the package says that it need not be closed
 		HTTPClient: t.c.sockets, HTTPHeader: t.headers.Clone(), CompressionMode: websocket.CompressionDisabled,
 	})
 	if err != nil {

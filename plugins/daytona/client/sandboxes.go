@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,11 +19,12 @@ import (
 
 func asError(err error) (*errs.Error, bool) { return errors.AsType[*errs.Error](err) }
 
+// query makes one of names and values; those without a value are left out.
 func query(pairs ...string) url.Values {
 	q := url.Values{}
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			q.Set(pairs[i], pairs[i+1])
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			q.Set(pair[0], pair[1])
 		}
 	}
 	return q

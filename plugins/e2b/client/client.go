@@ -94,11 +94,7 @@ func shortID(id string) string {
 
 // get, post and del are calls of the control plane.
 func (c *Client) get(ctx context.Context, op, path string, query url.Values, out any) (http.Header, error) {
-	resp, err := c.api.Do(ctx, &vendorhttp.Request{Op: op, Path: path, Query: query}, out)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Header, nil
+	return c.api.Do(ctx, &vendorhttp.Request{Op: op, Path: path, Query: query}, out)
 }
 
 // post sends a change. Repeatable says that doing it twice is doing it once.

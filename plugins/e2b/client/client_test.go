@@ -410,8 +410,8 @@ func TestGoneIsNoTimeout(t *testing.T) {
 	if _, err := s.Attach(t.Context(), p.PID(), ""); !errors.Is(err, errs.SandboxGone) {
 		t.Errorf("%v", err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
 	if _, err := s.Start(ctx, sh("true")); !errors.Is(err, errs.Canceled) {
 		t.Errorf("%v", err)
 	}

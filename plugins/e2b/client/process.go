@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -213,9 +214,7 @@ func (p *Process) Input(ctx context.Context, terminal bool) (*Input, error) {
 	answered := make(chan struct{})
 	inner = context.WithValue(inner, answeredKey{}, sync.OnceFunc(func() { close(answered) }))
 	st := p.s.streamInput.CallClientStream(inner)
-	for k, v := range p.s.headers(p.user) {
-		st.RequestHeader()[k] = v
-	}
+	maps.Copy(st.RequestHeader(), p.s.headers(p.user))
 	in := &Input{p: p, st: st, ctx: inner, cancel: cancel, terminal: terminal, answered: answered}
 	err := st.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start_{
 		Start: &process.StreamInputRequest_Start{Process: selector(p.pid)},

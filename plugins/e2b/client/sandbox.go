@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -218,9 +219,7 @@ func (t *inside) RoundTrip(r *http.Request) (*http.Response, error) {
 // request makes the message of a unary call.
 func request[T any](s *Sandbox, user string, m *T) *connect.Request[T] {
 	r := connect.NewRequest(m)
-	for k, v := range s.headers(user) {
-		r.Header()[k] = v
-	}
+	maps.Copy(r.Header(), s.headers(user))
 	return r
 }
 

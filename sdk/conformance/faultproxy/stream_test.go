@@ -252,7 +252,7 @@ func conversation(t *testing.T) (*faultproxy.Proxy, func() *websocket.Conn) {
 		}
 	})
 	return p, func() *websocket.Conn {
-		c, _, err := websocket.Dial(t.Context(), strings.Replace(at, "http", "ws", 1), nil)
+		c, _, err := websocket.Dial(t.Context(), strings.Replace(at, "http", "ws", 1), nil) //nolint:bodyclose // the package says that it need not be closed
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@
 package settings
 
 import (
+	"maps"
 	"net/netip"
 	"path"
 	"strconv"
@@ -176,9 +177,7 @@ func (c *Config) Wish(req *driver.CreateRequest, labels map[string]string, name,
 	case c.Dockerfile != "":
 		w.Build = &client.Build{Dockerfile: c.Dockerfile}
 	}
-	for k, v := range c.Labels {
-		w.Labels[k] = v
-	}
+	maps.Copy(w.Labels, c.Labels)
 	for _, m := range []map[string]string{labels, req.Labels} {
 		for k, v := range m {
 			w.Labels[LabelCore+k] = v

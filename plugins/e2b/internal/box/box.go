@@ -332,7 +332,7 @@ func (b *Box) gone(ctx context.Context) error {
 	case errors.Is(err, errs.SandboxGone):
 		return errs.New(errs.SandboxGone, "sandbox %s (%s at %s) no longer exists: its time was over, or somebody removed it", b.id, b.st.Sandbox, b.st.Where)
 	case err != nil:
-		return nil
+		return nil //nolint:nilerr // nobody can tell
 	case info.State == client.StatePaused:
 		return errs.New(errs.ProcessUnknown, "sandbox %s is paused", b.id)
 	}

@@ -85,7 +85,7 @@ func (f *Fake) start(req *request, ttl time.Duration, from *snapshot) (*box, err
 
 // boot starts the first process with the daemon.
 func (b *box) boot() error {
-	l, err := net.Listen("unix", "@fakee2b-"+b.id+newID())
+	l, err := net.Listen("unix", "@fakee2b-"+b.id+newID()) //nolint:noctx // it is there at once
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (b *box) boot() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.Command("/proc/self/exe") //nolint:noctx // it outlives the call
 	cmd.Env = []string{envStage + "=init", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.Stdin = bytes.NewReader(in)
 	cmd.Stderr = os.Stderr
@@ -127,8 +127,17 @@ func (b *box) boot() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.init, b.socket = cmd, l.Addr().String()
-	b.cut, b.sever = context.WithCancel(context.Background())
+	b.opened()
 	return nil
+}
+
+// errCut is why connections to a sandbox end when it stops or its token changes.
+var errCut = errors.New("the connection was cut")
+
+// opened begins a time in which connections to it may live. The caller holds b.mu.
+func (b *box) opened() {
+	cut, sever := context.WithCancelCause(context.Background())
+	b.cut, b.sever = cut, func() { sever(errCut) }
 }
 
 // detail is what the control plane says of it.
@@ -243,7 +252,7 @@ func (b *box) resume(ttl time.Duration) (resumed bool, err error) {
 		}
 	} else {
 		b.mu.Lock()
-		b.cut, b.sever = context.WithCancel(context.Background())
+		b.opened()
 		b.mu.Unlock()
 		b.signalAll(syscall.SIGCONT)
 	}
@@ -261,7 +270,7 @@ func (b *box) rotate() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sever()
-	b.cut, b.sever = context.WithCancel(context.Background())
+	b.opened()
 	return err
 }
 
@@ -278,7 +287,7 @@ func (b *box) renew() error {
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequest(http.MethodPost, "http://sandbox/init", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://sandbox/init", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -363,7 +372,7 @@ func (b *box) copyTo(dir string) error {
 }
 
 func copyTree(from, to string) error {
-	out, err := exec.Command("cp", "-a", from, to).CombinedOutput()
+	out, err := exec.Command("cp", "-a", from, to).CombinedOutput() //nolint:noctx // it ends by itself
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}

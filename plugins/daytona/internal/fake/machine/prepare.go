@@ -13,7 +13,7 @@ import (
 )
 
 // etc are the files of /etc; what is not said is this machine's own.
-var etc = map[string]string{
+var etc = map[string]string{ //nolint:gosec // no password is in it
 	"passwd":        "root:x:0:0:root:/root:/bin/bash\ndaytona:x:1000:1000::/home/daytona:/bin/bash\nnobody:x:65534:65534::/:/usr/sbin/nologin\n",
 	"group":         "root:x:0:\ntty:x:5:\ndaytona:x:1000:\nnogroup:x:65534:\n",
 	"hosts":         "127.0.0.1 localhost\n",
@@ -34,8 +34,17 @@ func Prepare(dir string) error {
 		mode os.FileMode
 		uid  int
 	}{
-		{"/", 0o755, 0}, {"/proc", 0o755, 0}, {"/dev", 0o755, 0}, {"/etc", 0o755, 0}, {"/root", 0o700, 0}, {"/home", 0o755, 0},
-		{"/home/daytona", 0o755, userUID}, {"/tmp", 0o777 | os.ModeSticky, 0}, {"/var", 0o755, 0}, {"/run", 0o755, 0}, {"/mnt", 0o755, 0},
+		{"/", 0o755, 0},
+		{"/proc", 0o755, 0},
+		{"/dev", 0o755, 0},
+		{"/etc", 0o755, 0},
+		{"/root", 0o700, 0},
+		{"/home", 0o755, 0},
+		{"/home/daytona", 0o755, userUID},
+		{"/tmp", 0o777 | os.ModeSticky, 0},
+		{"/var", 0o755, 0},
+		{"/run", 0o755, 0},
+		{"/mnt", 0o755, 0},
 		{"/var/tmp", 0o777 | os.ModeSticky, 0},
 	} {
 		p := path.Join(root, d.name)

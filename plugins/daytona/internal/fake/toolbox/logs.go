@@ -86,7 +86,7 @@ func (t *Toolbox) commandLogs(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer conn.CloseNow()
+	defer conn.CloseNow() //nolint:errcheck // over either way
 	ctx := conn.CloseRead(r.Context())
 	for sent := 0; ; {
 		c.mu.Lock()

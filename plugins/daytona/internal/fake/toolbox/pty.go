@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -302,13 +303,11 @@ func (t *Toolbox) connectPTY(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer c.CloseNow()
+	defer c.CloseNow() //nolint:errcheck // over either way
 	ctx := r.Context()
 	control := func(status string, more map[string]string) error {
 		said := map[string]string{"type": "control", "status": status}
-		for k, v := range more {
-			said[k] = v
-		}
+		maps.Copy(said, more)
 		b, _ := json.Marshal(said) // text
 		return c.Write(ctx, websocket.MessageText, b)
 	}

@@ -34,6 +34,7 @@ var shared = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64"}
 var etc = []string{"ld.so.cache", "ld.so.conf", "nsswitch.conf", "localtime", "services", "protocols", "mime.types", "os-release", "debian_version"}
 
 const (
+	//nolint:gosec // no password is in it
 	passwd = "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\nuser:x:1000:1000::/home/user:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 	group  = "root:x:0:\ndaemon:x:1:\nsudo:x:27:user\nuser:x:1000:\nnogroup:x:65534:\n"
 )
@@ -225,5 +226,5 @@ func resize(master *os.File, rows, cols uint32) error {
 
 // command is a program as the daemon starts it: through a shell, which is why one that is missing is exit 127.
 func command(cmd string, args []string) *exec.Cmd {
-	return exec.Command("/bin/sh", append([]string{"-c", `exec "$@"`, "sh", cmd}, args...)...)
+	return exec.Command("/bin/sh", append([]string{"-c", `exec "$@"`, "sh", cmd}, args...)...) //nolint:noctx // it outlives the call
 }

@@ -185,8 +185,13 @@ func classify(err error) failure {
 		err  error
 		kind string
 	}{
-		{fs.ErrNotExist, "NotFound"}, {syscall.ENOTEMPTY, "DirectoryNotEmpty"}, {fs.ErrExist, "PathAlreadyExists"}, {fs.ErrPermission, "PermissionDenied"},
-		{syscall.ENOTDIR, "NotDirectory"}, {syscall.EISDIR, "IsDirectory"}, {syscall.ENOSYS, "NotSupported"},
+		{fs.ErrNotExist, "NotFound"},
+		{syscall.ENOTEMPTY, "DirectoryNotEmpty"},
+		{fs.ErrExist, "PathAlreadyExists"},
+		{fs.ErrPermission, "PermissionDenied"},
+		{syscall.ENOTDIR, "NotDirectory"},
+		{syscall.EISDIR, "IsDirectory"},
+		{syscall.ENOSYS, "NotSupported"},
 	} {
 		if errors.Is(err, x.err) {
 			f.Kind = x.kind

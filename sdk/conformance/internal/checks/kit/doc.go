@@ -18,8 +18,8 @@ type C = suite.C
 // ErrEnough is why a caller goes away.
 var ErrEnough = errors.New("the caller has gone")
 
-// Hour is longer than any check.
-const Hour = time.Hour
+// Long is longer than any check.
+const Long = time.Hour
 
 // Forever is a command that ends only when it is ended.
 var Forever = driver.Command{Argv: []string{"sleep", "3600"}}

@@ -5,10 +5,9 @@ package life
 import (
 	"sync"
 
-	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
-
 	"github.com/oklog/ulid/v2"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
-
 	"github.com/oklog/ulid/v2"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )

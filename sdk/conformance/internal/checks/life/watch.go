@@ -16,15 +16,15 @@ func near(a, b time.Time) bool { return a.Sub(b).Abs() < time.Minute }
 
 func deadlineOfCreate(c *kit.C) {
 	began := time.Now()
-	box := c.Fresh(func(r *driver.CreateRequest) { r.MaxLifetime = kit.Hour })
-	if d := box.State().Deadline; d.Before(began.Add(kit.Hour-time.Minute)) || d.After(time.Now().Add(kit.Hour+time.Minute)) {
+	box := c.Fresh(func(r *driver.CreateRequest) { r.MaxLifetime = kit.Long })
+	if d := box.State().Deadline; d.Before(began.Add(kit.Long-time.Minute)) || d.After(time.Now().Add(kit.Long+time.Minute)) {
 		c.Errorf("a sandbox that may live for an hour from %v has the deadline %v", began, d)
 	}
 }
 
 func deadlineMoves(c *kit.C) {
-	box := c.Fresh(func(r *driver.CreateRequest) { r.MaxLifetime = kit.Hour })
-	want := time.Now().Add(2 * kit.Hour).Truncate(time.Second)
+	box := c.Fresh(func(r *driver.CreateRequest) { r.MaxLifetime = kit.Long })
+	want := time.Now().Add(2 * kit.Long).Truncate(time.Second)
 	got, err := box.ExtendDeadline(c.Ctx(), want)
 	c.OK(err, "extend the deadline")
 	if !near(got, want) {
@@ -41,7 +41,7 @@ func deadlineMoves(c *kit.C) {
 }
 
 func deadlineStays(c *kit.C) {
-	box := c.Fresh(func(r *driver.CreateRequest) { r.MaxLifetime = kit.Hour })
+	box := c.Fresh(func(r *driver.CreateRequest) { r.MaxLifetime = kit.Long })
 	kit.Put(c, box, "f", []byte("f"))
 	before, err := box.Inspect(c.Ctx())
 	c.OK(err, "inspect")

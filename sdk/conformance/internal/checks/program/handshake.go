@@ -13,11 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
-
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/berth-dev/berth/sdk/conformance/internal/checks/kit"
 	"github.com/berth-dev/berth/sdk/conformance/internal/suite"
 	"github.com/berth-dev/berth/sdk/handshake"
 	pb "github.com/berth-dev/berth/sdk/proto/berth/driver/v1"

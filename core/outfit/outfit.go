@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package outfit puts together what one agent has to work with: the capabilities of its sandbox and the tools that the
+// project gives it. It makes them and ends them; it decides about no call.
+package outfit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/berth-dev/berth/core/capability/filesystem"
+	"github.com/berth-dev/berth/core/capability/shell"
+	"github.com/berth-dev/berth/core/hostproc"
+	"github.com/berth-dev/berth/core/model"
+	"github.com/berth-dev/berth/core/sandbox"
+	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/core/tool"
+	"github.com/berth-dev/berth/core/tool/declared"
+)
+
+// Config says for whom an outfit is.
+type Config struct {
+	Agent   *spec.Agent   // required
+	Sandbox *spec.Sandbox // whose limits count; nil = the defaults
+	Session *sandbox.Session
+	Cwd     string // in the sandbox, where commands start; empty = the workspace root
+	HostDir string // of the project: where commands of the host start
+	Vars    spec.RunVars
+}
+
+// Outfit is what an agent has. Without a session it has what needs none.
+type Outfit struct {
+	shell    *shell.Shell
+	files    *filesystem.Filesystem
+	declared []tool.Tool
+}
+
+// New makes an outfit. The caller closes it.
+func New(_ context.Context, cfg Config) (*Outfit, error) {
+	o := &Outfit{}
+	a := cfg.Agent
+	if cfg.Session != nil {
+		o.capabilities(&cfg)
+	}
+	env := declared.Env{Host: hostproc.Host{Dir: cfg.HostDir}, Dir: cfg.Cwd, User: a.RunAs, Vars: cfg.Vars}
+	if cfg.Session != nil {
+		env.Sandbox = cfg.Session
+	}
+	for _, t := range a.Tools {
+		offered, err := enabled(t.Enabled, cfg.Vars)
+		if err != nil {
+			return nil, fmt.Errorf("tool %s.%s: enabled: %w", t.Kind, t.Label, err)
+		}
+		if !offered {
+			continue
+		}
+		made, err := declared.New(t, env)
+		if err != nil {
+			return nil, err
+		}
+		o.declared = append(o.declared, made)
+	}
+	return o, nil
+}
+
+// enabled evaluates the attribute of that name; without it a thing is.
+func enabled(e spec.Expr, vars spec.RunVars) (bool, error) {
+	if e == nil {
+		return true, nil
+	}
+	v, err := e.Eval(vars)
+	if err != nil {
+		return false, err
+	}
+	yes, ok := v.(bool)
+	if !ok {
+		return false, errors.New("it is neither true nor false")
+	}
+	return yes, nil
+}
+
+func (o *Outfit) capabilities(cfg *Config) {
+	caps, sp := cfg.Agent.Capabilities, cfg.Sandbox
+	if caps.Shell != nil {
+		sc := shell.Config{Spec: caps.Shell, Dir: cfg.Cwd, User: cfg.Agent.RunAs}
+		if sp != nil {
+			sc.Timeout = deref(sp.Timeouts.Exec)
+			sc.MaxProcesses = deref(sp.Limits.Processes)
+			sc.OutputBytes = int(deref(sp.Limits.OutputBytes))
+		}
+		o.shell = shell.New(cfg.Session, sc)
+	}
+	if caps.Filesystem != nil {
+		o.files = filesystem.New(cfg.Session, filesystem.Config{Spec: caps.Filesystem, Dir: cfg.Cwd, User: cfg.Agent.RunAs})
+	}
+}
+
+// Plan is the part of an outfit that can be described without a sandbox. Its tools cannot be called.
+func Plan(a *spec.Agent) (*Outfit, error) {
+	o := &Outfit{}
+	if a.Sandboxed {
+		if s := a.Capabilities.Shell; s != nil {
+			o.shell = shell.New(nil, shell.Config{Spec: s})
+		}
+		if f := a.Capabilities.Filesystem; f != nil {
+			o.files = filesystem.New(nil, filesystem.Config{Spec: f})
+		}
+	}
+	for _, t := range a.Tools {
+		if t.Kind != "command" && t.Kind != "http" {
+			continue // refused when it would be needed
+		}
+		made, err := declared.Plan(t)
+		if err != nil {
+			return nil, err
+		}
+		o.declared = append(o.declared, made)
+	}
+	return o, nil
+}
+
+// Tools gives the tools, in the form that the provider can take.
+func (o *Outfit) Tools(support model.Support) []tool.Tool {
+	var out []tool.Tool
+	if o.files != nil {
+		out = append(out, o.files.Tools(support)...)
+	}
+	if o.shell != nil {
+		out = append(out, o.shell.Tools(support)...)
+	}
+	return append(out, o.declared...)
+}
+
+// Fragments are what the model is told about what it has.
+func (o *Outfit) Fragments() []string {
+	var out []string
+	if o.files != nil {
+		out = append(out, o.files.Instructions())
+	}
+	if o.shell != nil {
+		out = append(out, o.shell.Instructions())
+	}
+	return out
+}
+
+// Close ends what runs.
+func (o *Outfit) Close(ctx context.Context) error {
+	if o.shell == nil {
+		return nil
+	}
+	return o.shell.Close(ctx)
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
