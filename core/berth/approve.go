@@ -18,12 +18,12 @@ const DefaultKeepFor = 15 * time.Minute
 func (h *Harness) Runs() runs.Dir { return runs.Dir{Path: h.cfg.RunsDir} }
 
 // rules are the approval rules of a run.
-func rules(r *spec.Run) (*approval.Rules, error) {
+func rules(r *spec.Run, team []*spec.Agent) (*approval.Rules, error) {
 	root := spec.DefaultRoot
-	if m := manifestOf(r); m != nil {
+	if m := manifestOf(r, r.Agent); m != nil {
 		root = cmp.Or(m.Root, root)
 	}
-	return approval.Compile(r.Approvals, root, r.Agent)
+	return approval.Compile(r.Approvals, root, append([]*spec.Agent{r.Agent}, team...)...)
 }
 
 // keepFor is how long a run waits for a decision.

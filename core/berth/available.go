@@ -4,13 +4,19 @@ package berth
 
 import (
 	"cmp"
+	"slices"
 
+	"github.com/berth-dev/berth/core/runner/handover"
 	"github.com/berth-dev/berth/core/spec"
 )
 
 // available refuses what the language has and this version does not do.
 func available(r *spec.Run) error {
-	for _, check := range []error{agentAvailable(r.Agent), runAvailable(r), manifestAvailable(manifestOf(r)), sandboxAvailable(r.Sandbox)} {
+	checks := []error{runAvailable(r), sandboxAvailable(r.Sandbox)}
+	for _, a := range everybody(r.Agent) {
+		checks = append(checks, agentAvailable(a), manifestAvailable(manifestOf(r, a)))
+	}
+	for _, check := range checks {
 		if check != nil {
 			return check
 		}
@@ -18,8 +24,29 @@ func available(r *spec.Run) error {
 	return nil
 }
 
-// manifestOf is the manifest that counts in a run; nil = none.
-func manifestOf(r *spec.Run) *spec.Manifest { return cmp.Or(r.Manifest, r.Agent.Manifest) }
+// everybody lists the agents that can come to work in a run, the first one first.
+func everybody(first *spec.Agent) []*spec.Agent {
+	all := []*spec.Agent{first}
+	add := func(a *spec.Agent) {
+		if !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	for i := 0; i < len(all); i++ {
+		for _, h := range all[i].Handoffs {
+			add(h.Agent)
+		}
+		for _, t := range all[i].AgentTools {
+			add(t.Agent)
+		}
+	}
+	return all
+}
+
+// manifestOf is the manifest that counts for an agent in a run; nil = none.
+func manifestOf(r *spec.Run, a *spec.Agent) *spec.Manifest {
+	return cmp.Or(r.Manifest, a.Manifest, r.Agent.Manifest)
+}
 
 func agentAvailable(a *spec.Agent) error {
 	c := a.Capabilities
@@ -38,10 +65,6 @@ func agentAvailable(a *spec.Agent) error {
 		return toolsAvailable(a)
 	case len(a.MCPServers) > 0:
 		return unavailable(a.MCPServers[0].Pos, "agent %q uses MCP server %s.%s", a.Label, a.MCPServers[0].Kind, a.MCPServers[0].Label)
-	case len(a.Handoffs) > 0:
-		return unavailable(a.Handoffs[0].Pos, "agent %q hands off to other agents", a.Label)
-	case len(a.AgentTools) > 0:
-		return unavailable(a.AgentTools[0].Pos, "agent %q uses agents as tools", a.Label)
 	case a.OutputSchema != nil:
 		return unavailable(a.OutputSchema.Pos, "agent %q has an output schema", a.Label)
 	case remembers(a.Approvals) != nil:
@@ -52,6 +75,19 @@ func agentAvailable(a *spec.Agent) error {
 		return unavailable(a.Pos, "agent %q has a stored prompt", a.Label)
 	case len(a.Hooks) > 0:
 		return unavailable(a.Pos, "agent %q has hooks", a.Label)
+	}
+	for _, h := range a.Handoffs {
+		if h.InputFilter != "" && h.InputFilter != "none" && h.InputFilter != handover.FilterTools {
+			return unavailable(h.Pos, "handoff %q of agent %q has the input filter %q", h.ToolName, a.Label, h.InputFilter)
+		}
+	}
+	for _, t := range a.AgentTools {
+		switch {
+		case t.Workspace == "clone":
+			return unavailable(t.Pos, "agent tool %q of agent %q works in a clone of the workspace", t.Name, a.Label)
+		case t.History == "full":
+			return unavailable(t.Pos, "agent tool %q of agent %q gets the whole conversation", t.Name, a.Label)
+		}
 	}
 	return nil
 }
@@ -79,6 +115,8 @@ func runAvailable(r *spec.Run) error {
 		return unavailable(guards[0].Pos, "run %q has guardrails", r.Label)
 	case r.ConversationID != "" || r.PreviousResponse != "":
 		return unavailable(r.Pos, "run %q goes on with a conversation of the provider", r.Label)
+	case r.HandoffHistory != "" && r.HandoffHistory != handover.Full:
+		return unavailable(r.Pos, "run %q sets the history of all handoffs", r.Label)
 	case r.SessionStore != "":
 		return unavailable(r.Pos, "run %q has a session store", r.Label)
 	case r.Budget.CostUSD != 0:

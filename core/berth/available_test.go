@@ -35,9 +35,20 @@ func TestUnavailable(t *testing.T) {
 			r.Agent.Tools = []*spec.Tool{{Kind: "command", Label: "x", DeferLoading: true, Pos: at}}
 		},
 		"MCP server stdio.x": func(r *spec.Run) { r.Agent.MCPServers = []*spec.MCPServer{{Kind: "stdio", Label: "x", Pos: at}} },
-		"hands off":          func(r *spec.Run) { r.Agent.Handoffs = []*spec.Handoff{{Pos: at}} },
-		"agents as tools":    func(r *spec.Run) { r.Agent.AgentTools = []*spec.AgentTool{{Pos: at}} },
-		"output schema":      func(r *spec.Run) { r.Agent.OutputSchema = &spec.OutputSchema{Pos: at} },
+		"the input filter \"mine\"": func(r *spec.Run) {
+			r.Agent.Handoffs = []*spec.Handoff{{Agent: &spec.Agent{Label: "b"}, ToolName: "b", InputFilter: "mine", Pos: at}}
+		},
+		"a clone of the workspace": func(r *spec.Run) {
+			r.Agent.AgentTools = []*spec.AgentTool{{Agent: &spec.Agent{Label: "b"}, Name: "b", Workspace: "clone", Pos: at}}
+		},
+		"the whole conversation": func(r *spec.Run) {
+			r.Agent.AgentTools = []*spec.AgentTool{{Agent: &spec.Agent{Label: "b"}, Name: "b", History: "full", Pos: at}}
+		},
+		"agent \"b\" has skills": func(r *spec.Run) {
+			b := &spec.Agent{Label: "b", Capabilities: spec.Capabilities{Skills: &spec.SkillsCapability{Pos: at}}}
+			r.Agent.Handoffs = []*spec.Handoff{{Agent: b, ToolName: "b"}}
+		},
+		"output schema": func(r *spec.Run) { r.Agent.OutputSchema = &spec.OutputSchema{Pos: at} },
 		"remembers answers": func(r *spec.Run) {
 			r.Agent.Approvals = &spec.Approvals{Rules: []spec.ApprovalRule{{Remember: "session", Pos: at}}}
 		},

@@ -5,6 +5,8 @@
 //
 // A [Harness] owns the driver processes; a run or a session borrows them. What the language has and this version does
 // not do is refused when it would be needed, never passed over.
+//
+// Size: it is the one place that knows all the parts; what needs only some of them is in packages of its own.
 package berth
 
 import (
@@ -17,7 +19,6 @@ import (
 
 	"github.com/berth-dev/berth/core/berth/choose"
 	"github.com/berth-dev/berth/core/berth/watch"
-	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/spec"
@@ -59,9 +60,9 @@ func New(cfg Config) *Harness {
 	return &Harness{cfg: cfg}
 }
 
-// Model makes the model that a run uses; see [choose.Model].
-func (h *Harness) Model(ctx context.Context, p *spec.Project, r *spec.Run, wish string) (m model.Model, name string, err error) {
-	return choose.Model(ctx, p, r, wish, h.cfg.DefaultModel)
+// Model makes the model that an agent uses in a run; see [choose.Model].
+func (h *Harness) Model(ctx context.Context, p *spec.Project, r *spec.Run, a *spec.Agent, wish string) (choose.Choice, error) {
+	return choose.Model(ctx, p, r, a, wish, h.cfg.DefaultModel)
 }
 
 // DriverOf is the name of a sandbox's driver.

@@ -18,9 +18,9 @@ import (
 
 var treeOptions = manifest.TreeOptions{}
 
-// outfit makes what the run's agent works with; s is nil for an agent without a sandbox.
-func (r *live) outfit(ctx context.Context, s *sandbox.Session) (*outfit.Outfit, error) {
-	cfg := outfit.Config{Agent: r.o.Run.Agent, Sandbox: r.o.Run.Sandbox, Session: s, Cwd: r.o.Run.Cwd, Vars: r.varsIn(s)}
+// outfit makes what an agent works with; s is nil for one without a sandbox.
+func (r *live) outfit(ctx context.Context, a *spec.Agent, s *sandbox.Session) (*outfit.Outfit, error) {
+	cfg := outfit.Config{Agent: a, Sandbox: r.o.Run.Sandbox, Session: s, Cwd: r.o.Run.Cwd, Vars: r.varsIn(a, s)}
 	if r.o.Project != nil {
 		cfg.HostDir = r.o.Project.Dir
 	}
@@ -28,8 +28,8 @@ func (r *live) outfit(ctx context.Context, s *sandbox.Session) (*outfit.Outfit, 
 }
 
 // varsIn are the names of expressions in a session; nil = there is none.
-func (r *live) varsIn(s *sandbox.Session) spec.RunVars {
-	vars := r.vars()
+func (r *live) varsIn(a *spec.Agent, s *sandbox.Session) spec.RunVars {
+	vars := r.vars(a)
 	if s == nil {
 		return vars
 	}
@@ -40,14 +40,14 @@ func (r *live) varsIn(s *sandbox.Session) spec.RunVars {
 	return vars
 }
 
-// instructions is the system text of the run's agent.
-func (r *live) instructions(s runner.Session) (string, error) {
+// instructions is the system text of an agent.
+func (r *live) instructions(a *spec.Agent, s runner.Session) (string, error) {
 	ws, _ := s.(*workspace)
 	var in *sandbox.Session
 	if ws != nil {
 		in = ws.Session.Session
 	}
-	parts, err := agentParts(r.o.Run.Agent, r.varsIn(in))
+	parts, err := agentParts(a, r.varsIn(a, in))
 	if err != nil || ws == nil {
 		return prompt.Build(parts), err
 	}

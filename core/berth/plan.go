@@ -48,11 +48,17 @@ func (h *Harness) Plan(ctx context.Context, p *spec.Project, r *spec.Run) (*Plan
 	for _, t := range kit.Tools(model.Support{CustomTools: true, ImageToolOutput: true}) {
 		out.Tools = append(out.Tools, t.Spec().Name)
 	}
+	for _, t := range r.Agent.AgentTools {
+		out.Tools = append(out.Tools, t.Name)
+	}
+	for _, h := range r.Agent.Handoffs {
+		out.Tools = append(out.Tools, h.ToolName)
+	}
 	if !r.Agent.Sandboxed {
 		out.Instructions = prompt.Build(parts)
 		return out, nil
 	}
-	m := manifestOf(r)
+	m := manifestOf(r, r.Agent)
 	contents, err := manifest.Resolve(ctx, m, manifest.Options{Vars: vars, Offline: true})
 	if err != nil {
 		return nil, err

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
+	"github.com/berth-dev/berth/core/berth/choose"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/outfit"
@@ -28,8 +30,10 @@ type RunOptions struct {
 	ID      string // empty = a new one
 	Project *spec.Project
 	Run     *spec.Run // with its agent and input
+	// Model answers every agent of the run, under the name Name, unless ModelOf gives each its own.
 	Model   model.Model
-	Name    string // of the model
+	Name    string
+	ModelOf func(context.Context, *spec.Agent) (choose.Choice, error)
 	Keep    bool   // leave the sandbox stopped at the end
 	From    string // snapshot that a new run's workspace starts from; empty = as the sandbox block says
 	// Session is one that the caller has open; the run works in it and never closes it. nil = the sandbox's own policy.
@@ -46,6 +50,8 @@ type RunOptions struct {
 	Fresh bool
 	// Note is kept beside the run and given back by [Harness.Note], for whoever resumes it.
 	Note json.RawMessage
+
+	call string // of another run that this one is; empty = none
 }
 
 // Run performs a run to its end.
@@ -164,8 +170,9 @@ const runFile = "run.json"
 
 // record is what it holds.
 type record struct {
-	Session string          `json:"session,omitempty"` // of the state store
-	Note    json.RawMessage `json:"note,omitempty"`
+	Session  string            `json:"session,omitempty"`  // of the state store
+	Sessions map[string]string `json:"sessions,omitempty"` // of the workspaces of other agents, by label
+	Note     json.RawMessage   `json:"note,omitempty"`
 }
 
 func readRecord(dir string) (record, error) {
@@ -185,28 +192,39 @@ func readRecord(dir string) (record, error) {
 
 // live is a run that is being performed.
 type live struct {
-	h     *Harness
-	o     RunOptions
-	dir   string
-	plain *outfit.Outfit // of an agent without a sandbox
+	h   *Harness
+	o   RunOptions
+	dir string
 
-	mu      sync.Mutex
-	record  record           // guarded by mu
-	session *session.Session // guarded by mu; nil = none is open
+	mu     sync.Mutex
+	record record           // guarded by mu
+	open   map[string]*held // guarded by mu; the sessions in use, by the label of the agent whose workspace it is
+	plain  []*outfit.Outfit // guarded by mu; of agents without a sandbox
 }
 
-// end ends what an agent without a sandbox works with.
+// held is a session that agents of the run work in.
+type held struct {
+	*session.Session
+	users int // workspaces on it
+}
+
+// end ends what agents without a sandbox work with.
 func (r *live) end(ctx context.Context) {
-	if r.plain == nil {
-		return
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, kit := range r.plain {
+		_ = kit.Close(context.WithoutCancel(ctx)) // the run is over, and nothing of it is left
 	}
-	_ = r.plain.Close(context.WithoutCancel(ctx)) // the run is over, and nothing of it is left
 }
 
 func (r *live) save() error {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.saveLocked()
+}
+
+func (r *live) saveLocked() error {
 	b, err := json.Marshal(r.record)
-	r.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -218,112 +236,220 @@ func (r *live) save() error {
 }
 
 func (r *live) config(ctx context.Context, log *runlog.Log) (runner.Config, error) {
-	o, agent := r.o, r.o.Run.Agent
-	rules, err := rules(o.Run)
+	o := r.o
+	team := runner.Reachable(o.Run.Agent)
+	rules, err := rules(o.Run, team)
 	if err != nil {
 		return runner.Config{}, err
 	}
 	desk := &runs.Desk{Dir: r.h.Runs(), RunID: o.ID, Ask: o.Approve, KeepFor: r.keepFor(), Now: r.h.cfg.Now}
 	cfg := runner.Config{
-		Rules: rules, Approve: desk.Approve,
-		RunID: o.ID, Run: o.Run, Model: o.Model, ModelName: o.Name, Log: log, Emit: r.emit, Stop: o.Stop, Now: r.h.cfg.Now,
-		Tools: func(s runner.Session) ([]tool.Tool, error) {
-			if ws, ok := s.(*workspace); ok {
-				return ws.Tools(o.Model.Supports()), nil
-			}
-			return r.plain.Tools(o.Model.Supports()), nil
-		},
-		Instructions: func(_ context.Context, s runner.Session) (string, error) { return r.instructions(s) },
+		Rules: rules, Approve: desk.Approve, Call: o.call, Others: map[string]runner.Other{},
+		RunID: o.ID, Run: o.Run, Log: log, Emit: r.emit, Stop: o.Stop, Now: r.h.cfg.Now,
 	}
-	if agent.Sandboxed {
-		cfg.OpenSession = r.open
-		return cfg, nil
+	if cfg.Member, err = r.member(ctx, o.Run.Agent); err != nil {
+		return cfg, err
 	}
-	r.plain, err = r.outfit(ctx, nil)
-	return cfg, err
+	for _, a := range team {
+		m, err := r.member(ctx, a)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Others[a.Label] = runner.Other{Agent: a, Member: m}
+	}
+	return cfg, nil
 }
 
-// emit passes events on, and tells the session when a turn is over.
+// member is what an agent of the run works with.
+func (r *live) member(ctx context.Context, a *spec.Agent) (runner.Member, error) {
+	c := choose.Choice{Model: r.o.Model, Name: r.o.Name, Settings: r.o.Run.Settings.Over(a.Settings)}
+	if r.o.ModelOf != nil {
+		var err error
+		if c, err = r.o.ModelOf(ctx, a); err != nil {
+			return runner.Member{}, fmt.Errorf("agent %q: %w", a.Label, err)
+		}
+	}
+	m := runner.Member{
+		Model: c.Model, ModelName: c.Name, Settings: c.Settings,
+		Tools:        func(s runner.Session) ([]tool.Tool, error) { return r.tools(ctx, a, s, c.Model.Supports()) },
+		Instructions: func(_ context.Context, s runner.Session) (string, error) { return r.instructions(a, s) },
+	}
+	if a.Sandboxed {
+		m.OpenSession = func(ctx context.Context, where string, emit func(event.Data)) (runner.Session, error) {
+			if where == "" {
+				where = a.Label
+			}
+			return r.workspace(ctx, a, where, emit)
+		}
+	}
+	return m, nil
+}
+
+// tools are what the model may call for an agent.
+func (r *live) tools(ctx context.Context, a *spec.Agent, s runner.Session, support model.Support) ([]tool.Tool, error) {
+	ws, _ := s.(*workspace)
+	nested, err := r.agentTools(a, ws)
+	if err != nil {
+		return nil, err
+	}
+	if ws != nil {
+		return append(ws.Tools(support), nested...), nil
+	}
+	kit, err := r.outfit(ctx, a, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.plain = append(r.plain, kit)
+	r.mu.Unlock()
+	return append(kit.Tools(support), nested...), nil
+}
+
+// emit passes events on, and tells the sessions when a turn is over.
 func (r *live) emit(ev event.Event) {
 	if ev.Kind == event.KindTurnStarted && ev.Turn > 1 {
 		r.mu.Lock()
-		s := r.session
-		r.mu.Unlock()
-		if s != nil {
+		for _, s := range r.open {
 			s.Turn()
 		}
+		r.mu.Unlock()
 	}
 	if r.o.Emit != nil {
 		r.o.Emit(ev)
 	}
 }
 
-func (r *live) vars() spec.RunVars {
-	return spec.RunVars{RunID: r.o.ID, Input: r.o.Run.Input, Vars: r.o.Run.Vars, StartedAt: r.h.cfg.Now(), Agent: r.o.Run.Agent.Label}
+func (r *live) vars(a *spec.Agent) spec.RunVars {
+	return spec.RunVars{RunID: r.o.ID, Input: r.o.Run.Input, Vars: r.o.Run.Vars, StartedAt: r.h.cfg.Now(), Agent: a.Label}
 }
 
-// open makes the run's sandbox, or finds the one that it had.
-func (r *live) open(ctx context.Context, emit func(event.Data)) (runner.Session, error) {
-	if s := r.o.Session; s != nil {
-		emit(event.SandboxReady{SandboxID: s.ID(), Driver: s.Record().Driver, Root: s.Root(), Isolation: s.Info().Isolation, Reattached: true})
-		return r.workspace(ctx, s)
+// agent gives an agent of the run by its label.
+func (r *live) agent(label string) *spec.Agent {
+	for _, a := range runner.Reachable(r.o.Run.Agent) {
+		if a.Label == label {
+			return a
+		}
 	}
+	return r.o.Run.Agent
+}
+
+// session gives the session of an agent's workspace: the one that is open, the one that the run had, or a fresh one.
+func (r *live) session(ctx context.Context, where string, emit func(event.Data)) (*session.Session, error) {
 	r.mu.Lock()
-	held := r.record.Session
-	r.mu.Unlock()
-	o := SandboxOptions{
-		ID: r.o.ID, Sandbox: r.o.Run.Sandbox, Manifest: manifestOf(r.o.Run), Agent: r.o.Run.Agent, Vars: r.vars(), Emit: emit, Keep: r.o.Keep,
-		RunID: r.o.ID, From: r.o.From, What: "run " + r.o.ID, held: held, chosen: r.chosen,
+	defer r.mu.Unlock()
+	if s := r.open[where]; s != nil {
+		s.users++
+		return s.Session, nil
 	}
-	var s *session.Session
-	var err error
-	if r.o.Use != "" {
-		s, err = r.h.use(ctx, r.o.Project, r.o.Use, o)
-	} else {
-		s, err = r.h.Open(ctx, r.o.Project, o)
-	}
+	s, err := r.openLocked(ctx, where, emit)
 	if err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	r.session = s
-	r.mu.Unlock()
-	return r.workspace(ctx, s)
+	if r.open == nil {
+		r.open = map[string]*held{}
+	}
+	r.open[where] = &held{Session: s, users: 1}
+	return s, nil
 }
 
-// chosen keeps which session the run has.
-func (r *live) chosen(id string) error {
-	r.mu.Lock()
-	r.record.Session = id
-	r.mu.Unlock()
-	return r.save()
+func (r *live) openLocked(ctx context.Context, where string, emit func(event.Data)) (*session.Session, error) {
+	owner := r.agent(where)
+	first := where == r.o.Run.Agent.Label || !r.o.Run.Agent.Sandboxed
+	if s := r.o.Session; s != nil && first {
+		emit(event.SandboxReady{SandboxID: s.ID(), Driver: s.Record().Driver, Root: s.Root(), Isolation: s.Info().Isolation, Reattached: true})
+		return s, nil
+	}
+	o := SandboxOptions{
+		ID: r.o.ID, Sandbox: r.o.Run.Sandbox, Manifest: manifestOf(r.o.Run, owner), Agent: owner, Vars: r.vars(owner), Emit: emit, Keep: r.o.Keep,
+		RunID: r.o.ID, From: r.o.From, What: "run " + r.o.ID, users: workers(r.o.Run.Agent),
+		held: r.record.Session, chosen: func(id string) error { r.record.Session = id; return r.saveLocked() },
+	}
+	switch {
+	case !first:
+		// A workspace of an agent's own is made by the run and goes with it, whatever the sandbox's policy is.
+		o.ID, o.held = runlog.NewID(r.h.cfg.Now()), r.record.Sessions[where]
+		if s := o.Sandbox; s != nil {
+			own := *s
+			own.Session.Source, own.Session.Key, own.Session.StateFile = "", spec.Text{}, ""
+			o.Sandbox = &own
+		}
+		o.chosen = func(id string) error {
+			if r.record.Sessions == nil {
+				r.record.Sessions = map[string]string{}
+			}
+			r.record.Sessions[where] = id
+			return r.saveLocked()
+		}
+	case r.o.Use != "":
+		return r.h.use(ctx, r.o.Project, r.o.Use, o)
+	}
+	return r.h.Open(ctx, r.o.Project, o)
+}
+
+// workers are the users that agents of a run work as, in a workspace that they may share.
+func workers(first *spec.Agent) []string {
+	seen := map[*spec.Agent]bool{}
+	var users []string
+	var walk func(a *spec.Agent)
+	walk = func(a *spec.Agent) {
+		if seen[a] {
+			return
+		}
+		seen[a] = true
+		if a.RunAs != "" && !slices.Contains(users, a.RunAs) {
+			users = append(users, a.RunAs)
+		}
+		for _, h := range a.Handoffs {
+			walk(h.Agent)
+		}
+		for _, t := range a.AgentTools {
+			walk(t.Agent)
+		}
+	}
+	walk(first)
+	return users
 }
 
 var _ runner.Session = (*workspace)(nil)
 
-// workspace is a session with what the agent has in it.
+// workspace is a session with what an agent has in it.
 type workspace struct {
 	*session.Session
 	*outfit.Outfit
-	run *live
+	run   *live
+	where string // label of the agent whose workspace it is
 }
 
-func (r *live) workspace(ctx context.Context, s *session.Session) (runner.Session, error) {
-	kit, err := r.outfit(ctx, s.Session)
+// workspace opens a workspace for an agent.
+func (r *live) workspace(ctx context.Context, a *spec.Agent, where string, emit func(event.Data)) (runner.Session, error) {
+	s, err := r.session(ctx, where, emit)
 	if err != nil {
-		if r.o.Session == nil {
-			err = errors.Join(err, s.Close(context.WithoutCancel(ctx), run.Failed))
-		}
 		return nil, err
 	}
-	return &workspace{Session: s, Outfit: kit, run: r}, nil
+	w := &workspace{Session: s, run: r, where: where}
+	if w.Outfit, err = r.outfit(ctx, a, s.Session); err != nil {
+		return nil, errors.Join(err, w.leave(context.WithoutCancel(ctx), run.Failed))
+	}
+	return w, nil
 }
 
-// Close ends the commands that still run, then the session, unless somebody else opened it.
+// Close ends the commands that still run, and the session when no other agent works in it, unless somebody else opened it.
 func (w *workspace) Close(ctx context.Context, status run.Status) error {
-	err := w.Outfit.Close(ctx)
-	if w.run.o.Session != nil {
-		return err
+	return errors.Join(w.Outfit.Close(ctx), w.leave(ctx, status))
+}
+
+// leave ends the use of the session.
+func (w *workspace) leave(ctx context.Context, status run.Status) error {
+	w.run.mu.Lock()
+	s := w.run.open[w.where]
+	s.users--
+	last := s.users == 0
+	if last {
+		delete(w.run.open, w.where)
 	}
-	return errors.Join(err, w.Session.Close(ctx, status))
+	w.run.mu.Unlock()
+	if !last || w.Session == w.run.o.Session {
+		return nil
+	}
+	return w.Session.Close(ctx, status)
 }

@@ -35,7 +35,8 @@ type SandboxOptions struct {
 	Emit     func(event.Data)
 	Native   string // the driver's own snapshot that a fresh one is made from; empty = none
 
-	held   string // the session that the run has had
+	users  []string // that commands may run as, besides the agent's
+	held   string   // the session that the run has had
 	chosen func(id string) error
 }
 
@@ -195,7 +196,7 @@ func (h *Harness) sandbox(ctx context.Context, p *spec.Project, o *SandboxOption
 	}
 	opened, over := h.cfg.Watch.Begin(part.ID, handle.Status().Driver, o.Emit)
 	s, err := sandbox.Open(ctx, sandbox.Config{
-		ID: part.ID, Driver: handle, DriverName: name, Spec: o.Sandbox, Manifest: o.Manifest, RunAs: runAs, Vars: o.Vars,
+		ID: part.ID, Driver: handle, DriverName: name, Spec: o.Sandbox, Manifest: o.Manifest, RunAs: runAs, Users: o.users, Vars: o.Vars,
 		Labels: part.Labels, CacheDir: h.cfg.CacheDir, Emit: o.Emit, Now: h.cfg.Now, Keep: o.Keep,
 		Resume: part.Resume, Fixed: part.Fixed, OnDrift: part.OnDrift, Making: part.Making, Snapshots: snapshots, Native: o.Native,
 		Confined: h.cfg.Confined, Released: func() { over(); handle.Release() },

@@ -73,7 +73,7 @@ lists them. When two decide, the first counts, and the other is told.`,
 	return c
 }
 
-// choose finds the calls that are meant.
+// chosen finds the calls that are meant.
 func chosen(r *runs.Run, text string, all bool) ([]runs.Waiting, error) {
 	var open []runs.Waiting
 	for _, w := range r.Waiting {
@@ -112,7 +112,7 @@ func (a *app) decide(dir runs.Dir, r *runs.Run, chosen []runs.Waiting, d runs.De
 		if d.Always && w.Covers == "" {
 			return fmt.Errorf("call %s may have been made already, so it is approved once or not at all\nhint: leave out --always", w.CallID)
 		}
-		was, won, err := dir.Decide(r.Summary.ID, w.Effect, d)
+		was, won, err := dir.Decide(cmp.Or(w.Run, r.Summary.ID), w.Effect, d)
 		if err != nil {
 			return err
 		}

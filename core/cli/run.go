@@ -21,7 +21,6 @@ import (
 	"github.com/berth-dev/berth/core/berth"
 	"github.com/berth-dev/berth/core/berth/choose"
 	"github.com/berth-dev/berth/core/cli/show"
-	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/model/replay"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runner"
@@ -165,9 +164,18 @@ func (a *app) prepare(ctx context.Context, f *runFlags, prompt string) (*prepare
 		return nil, err
 	}
 	p := &prepared{harness: h, close: func() error { return nil }}
-	m, name, err := a.model(ctx, h, l.Project, r, f)
+	m, err := a.model(ctx, h, l.Project, r, r.Agent, f)
 	if err != nil {
 		return nil, err
+	}
+	p.options = berth.RunOptions{
+		Project: l.Project, Run: r, Keep: f.Keep, From: f.From, Use: f.Session,
+		ModelOf: func(ctx context.Context, other *spec.Agent) (choose.Choice, error) {
+			if other == r.Agent {
+				return m, nil
+			}
+			return a.model(ctx, h, l.Project, r, other, f)
+		},
 	}
 	if f.record != "" {
 		file, err := os.OpenFile(a.path(f.record), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -178,35 +186,40 @@ func (a *app) prepare(ctx context.Context, f *runFlags, prompt string) (*prepare
 			return nil, fmt.Errorf("record the transcript: %w", err)
 		}
 		p.close = file.Close
-		if m, err = replay.NewRecorder(m, name, file); err != nil {
+		rec, err := replay.NewRecorder(m.Model, m.Name, file)
+		if err != nil {
 			return nil, errors.Join(err, file.Close())
+		}
+		of := p.options.ModelOf
+		p.options.ModelOf = func(ctx context.Context, other *spec.Agent) (choose.Choice, error) {
+			c, err := of(ctx, other)
+			c.Model = rec.Of(c.Model)
+			return c, err
 		}
 	}
 	f.Vars = f.Vars || len(f.vars) > 0
-	note, err := json.Marshal(f)
-	if err != nil {
-		return nil, err
-	}
-	p.options = berth.RunOptions{Project: l.Project, Run: r, Model: m, Name: name, Keep: f.Keep, From: f.From, Use: f.Session, Note: note}
-	return p, nil
+	p.options.Note, err = json.Marshal(f)
+	return p, err
 }
 
-func (a *app) model(ctx context.Context, h *berth.Harness, p *spec.Project, r *spec.Run, f *runFlags) (model.Model, string, error) {
+// model makes the model of an agent.
+func (a *app) model(ctx context.Context, h *berth.Harness, p *spec.Project, r *spec.Run, of *spec.Agent, f *runFlags) (choose.Choice, error) {
+	var none choose.Choice
 	if f.Replay == "" {
-		return h.Model(ctx, p, r, f.Model)
+		return h.Model(ctx, p, r, of, f.Model)
 	}
 	f.Replay = a.path(f.Replay)
 	switch info, err := os.Stat(f.Replay); {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, "", usage("--replay: there is no file %s\nhint: berth run --record FILE writes one", f.Replay)
+		return none, usage("--replay: there is no file %s\nhint: berth run --record FILE writes one", f.Replay)
 	case err == nil && info.IsDir():
-		return nil, "", usage("--replay: %s is a directory\nhint: name the transcript in it", f.Replay)
+		return none, usage("--replay: %s is a directory\nhint: name the transcript in it", f.Replay)
 	}
 	t, err := replay.Open(f.Replay)
 	if err != nil {
-		return nil, "", err
+		return none, err
 	}
-	return replay.New(t), "replay of " + filepath.Base(f.Replay), nil
+	return choose.Choice{Model: replay.New(t), Name: "replay of " + filepath.Base(f.Replay), Settings: r.Settings.Over(of.Settings)}, nil
 }
 
 func (a *app) run(ctx context.Context, f *runFlags, prompt string) error {

@@ -44,6 +44,8 @@ const (
 	KindToolFinished    Kind = "tool.finished"
 	KindApprovalWanted  Kind = "approval.wanted"
 	KindApprovalDecided Kind = "approval.decided"
+	KindAgentChanged    Kind = "agent.changed"
+	KindGuardrailAsked  Kind = "guardrail.asked"
 )
 
 // Data is the content of an event; one type per [Kind].
@@ -184,6 +186,20 @@ type ApprovalDecided struct {
 	Covers  string `json:"covers,omitempty"` // the later calls that it decides too; empty = none
 }
 
+// AgentChanged says that another agent goes on with the run.
+type AgentChanged struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// GuardrailAsked says what a guardrail found.
+type GuardrailAsked struct {
+	Guardrail string `json:"guardrail"`
+	Stage     string `json:"stage"` // input, output, tool_input, tool_output
+	Tripped   bool   `json:"tripped,omitempty"`
+	Message   string `json:"message,omitempty"`
+}
+
 func (RunStarted) Kind() Kind      { return KindRunStarted }
 func (RunFinished) Kind() Kind     { return KindRunFinished }
 func (Warning) Kind() Kind         { return KindWarning }
@@ -200,3 +216,5 @@ func (ToolOutput) Kind() Kind      { return KindToolOutput }
 func (ToolFinished) Kind() Kind    { return KindToolFinished }
 func (ApprovalWanted) Kind() Kind  { return KindApprovalWanted }
 func (ApprovalDecided) Kind() Kind { return KindApprovalDecided }
+func (AgentChanged) Kind() Kind    { return KindAgentChanged }
+func (GuardrailAsked) Kind() Kind  { return KindGuardrailAsked }

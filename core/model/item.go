@@ -33,3 +33,18 @@ type ToolCall struct {
 	Name      string
 	Arguments string // JSON of a function, free text of a custom tool, the operation's JSON of apply_patch
 }
+
+// Role is the role of a message; empty for all other items.
+func (it Item) Role() string { return it.head().Role }
+
+// CallID is the id of a call, or of the call that an output answers; empty for all other items.
+func (it Item) CallID() string { return it.head().CallID }
+
+func (it Item) head() (h struct {
+	Role   string `json:"role"`
+	CallID string `json:"call_id"`
+},
+) {
+	_ = json.Unmarshal(it.Raw, &h) // what is missing shows as empty
+	return h
+}

@@ -45,6 +45,11 @@ type Request struct {
 	Tools        []ToolSpec
 	Settings     *spec.ModelSettings // may be nil
 	OutputSchema *OutputSchema       // nil = text
+	// Turn is which call of the run it is, from 1. Cut says that the items do not begin with the run's first, Call that the
+	// run is a call of another run's tool.
+	Turn int
+	Cut  bool
+	Call string
 	// IdempotencyKey is the same for all attempts of one call.
 	IdempotencyKey string
 }

@@ -18,26 +18,58 @@ func (m *machine) next() bool {
 		m.limitTime()
 	}
 	switch {
-	case s.Final != nil && !busy:
+	case s.Final != nil && !busy && s.Guard == nil:
 		m.finish(Finish{Status: Completed, Output: given(s.Final.Item)})
 		return false
 	case s.Stop != nil:
 		return m.wind()
-	case s.Config.Agents[s.Agent].Sandboxed && !s.Sandbox.Ready:
-		if m.launch(&s.Sandbox.Slot) {
-			m.out = append(m.out, PrepareSandbox{ID: s.Sandbox.ID, Agent: s.Agent})
+	case s.Guard != nil && !s.Guard.Beside:
+		m.guard()
+		return false
+	case s.PassOn != nil:
+		if p := s.PassOn; m.launch(&p.Slot) {
+			m.out = append(m.out, PassOn{ID: p.ID, From: s.Agent, To: p.Agent, Call: p.Call, Items: s.Items})
 		}
 		return false
+	case s.Config.Agents[s.Agent].Sandboxed && !s.Sandbox.Ready:
+		if m.launch(&s.Sandbox.Slot) {
+			m.out = append(m.out, PrepareSandbox{ID: s.Sandbox.ID, Agent: s.Agent, Workspace: s.Workspaces[s.Agent]})
+		}
+		return false
+	case s.Guard != nil && (s.Model == nil && s.Turn > 0 || s.Final != nil):
+		m.guard() // what the answer asks for waits
+		return false
 	case len(s.Calls) > 0:
-		return m.issueCalls() || m.settle()
+		return m.issueCalls() || m.settle() || m.suspend()
 	case s.Check != nil:
 		if m.launch(&s.Check.Slot) {
 			m.out = append(m.out, CheckOutput{ID: s.Check.ID, Agent: s.Agent, Item: s.Check.Item})
 		}
 		return false
 	default:
+		if s.Guard != nil {
+			m.guard()
+		}
 		return m.callModel()
 	}
+}
+
+// guard issues the check of the input.
+func (m *machine) guard() {
+	if g := m.s.Guard; m.launch(&g.Slot) {
+		m.out = append(m.out, CheckInput{ID: g.ID, Agent: m.s.Agent, Beside: g.Beside})
+	}
+}
+
+// suspend pauses the run when nothing is left to do but calls that cannot go on for now.
+func (m *machine) suspend() bool {
+	for i := range m.s.Calls {
+		if m.s.Calls[i].Suspended && len(m.s.InFlight()) == 0 {
+			m.stop(&Stop{Status: Paused})
+			return true
+		}
+	}
+	return false
 }
 
 // launch puts a slot in flight, with a new id when it has none. It reports false when it is in flight already.
@@ -72,7 +104,7 @@ func (m *machine) issueCalls() bool {
 	}
 	for i := range s.Calls {
 		c := &s.Calls[i]
-		if c.Stage == StageDone || c.Stage == StageTwin || !m.launch(&c.Slot) {
+		if c.Stage == StageDone || c.Stage == StageTwin || c.Suspended || !m.launch(&c.Slot) {
 			continue
 		}
 		switch c.Stage {

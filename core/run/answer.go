@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -49,7 +50,7 @@ func (m *machine) answered(ev ModelAnswered) {
 
 // output is what the run will end with, if it passes the check.
 func (m *machine) output(item Ref) {
-	if m.s.Config.Agents[m.s.Agent].CheckOutput {
+	if a := m.s.Config.Agents[m.s.Agent]; a.CheckOutput || a.GuardOutput {
 		m.s.Check = &Check{Item: item}
 		return
 	}
@@ -60,7 +61,7 @@ func (m *machine) output(item Ref) {
 // output that it had, another call under the same id gets an error.
 func (m *machine) plan(p PlannedCall) {
 	s := m.s
-	c := Call{CallRef: p.CallRef, Stage: StageRun}
+	c := Call{CallRef: p.CallRef, Stage: StageRun, Handoff: p.Handoff}
 	switch twin := m.twin(p.CallID); {
 	case twin != nil && twin.Fingerprint == p.Fingerprint:
 		c.Stage = StageTwin
@@ -78,6 +79,10 @@ func (m *machine) plan(p PlannedCall) {
 		}
 	case p.Problem != nil:
 		c.Stage, c.Problem = StageAnswer, p.Problem
+	case p.Handoff != nil && slices.ContainsFunc(s.Calls, func(c Call) bool { return c.Handoff != nil && c.Problem == nil }):
+		c.Stage, c.Problem = StageAnswer, &Problem{
+			Code: CodeHandedOver, Message: "this answer hands over to another agent already; only the first handover counts",
+		}
 	case p.Ask:
 		c.Stage, c.Reason, c.Remember = StageAsk, p.Reason, p.Remember
 	}
@@ -110,6 +115,7 @@ func (m *machine) settle() bool {
 		}
 	}
 	var final *Ref
+	var passing *Passing
 	ran := false
 	for i := range s.Calls {
 		c := &s.Calls[i]
@@ -124,6 +130,9 @@ func (m *machine) settle() bool {
 			})
 		}
 		ran = ran || c.Ran
+		if c.Handoff != nil && c.OK && !c.Repeat && passing == nil {
+			passing = &Passing{Handoff: *c.Handoff, Call: c.CallRef}
+		}
 		if final == nil && c.OK && m.endsRun(c.Name) {
 			final = c.Output
 		}
@@ -132,7 +141,10 @@ func (m *machine) settle() bool {
 		s.UsedTools = append(append([]string(nil), s.UsedTools...), s.Agent)
 	}
 	s.Calls = nil
-	if final != nil {
+	switch {
+	case passing != nil:
+		s.PassOn = passing
+	case final != nil:
 		m.output(*final)
 	}
 	return true
@@ -145,6 +157,32 @@ func (m *machine) endsRun(tool string) bool {
 		return true
 	}
 	return slices.Contains(a.StopAtTools, tool)
+}
+
+// passedOn makes another agent the one who acts.
+func (m *machine) passedOn(ev PassedOn) {
+	s := m.s
+	from, to := s.Agent, s.PassOn.Handoff
+	if _, was := s.Workspaces[to.Agent]; !was && s.Config.Agents[to.Agent].Sandboxed {
+		home := from
+		if w, ok := s.Workspaces[from]; ok {
+			home = w
+		}
+		if to.Own || !s.Config.Agents[home].Sandboxed {
+			home = to.Agent
+		}
+		s.Workspaces = maps.Clone(s.Workspaces)
+		if s.Workspaces == nil {
+			s.Workspaces = map[string]string{}
+		}
+		s.Workspaces[to.Agent] = home
+	}
+	s.Agent, s.PassOn, s.BadOutput, s.Sandbox.Ready = to.Agent, nil, 0, false
+	if ev.Replace {
+		s.Items.From = s.Items.To
+	}
+	m.transcript(ev.Items...)
+	m.out = append(m.out, Emit{Notice: NoticeHandoff, Message: from})
 }
 
 func (m *machine) usedTools() bool {

@@ -33,4 +33,6 @@
 //
 // Every end but [Completed] can be resumed: cancelled, failed, over a limit, paused for an approval. A clean stop lets
 // the running tools end and records their results, so that nothing runs twice.
+//
+// Size: one state machine with the values that it reads and gives; no part of it stands alone.
 package run

@@ -3,7 +3,7 @@
 package run
 
 // Effect is work for the executor: [Persist], [PrepareSandbox], [CallModel], [RunTool], [AskApproval], [AnswerCall],
-// [CheckOutput], [CancelEffects], [Emit] or [Finish]. The effects of a step are started in their order; those that have
+// [CheckOutput], [CheckInput], [PassOn], [CancelEffects], [Emit] or [Finish]. The effects of a step are started in their order; those that have
 // a result run at the same time.
 type Effect interface{ effectType() string }
 
@@ -28,6 +28,25 @@ type SettledCall struct {
 type PrepareSandbox struct {
 	ID    EffectID `json:"id"`
 	Agent string   `json:"agent"`
+	// Workspace is the label of the agent whose workspace it is; empty = the run's first.
+	Workspace string `json:"workspace,omitempty"`
+}
+
+// CheckInput looks at the run's input: at what can be known before there is a sandbox, or Beside the first model call at
+// the rest. The result is [InputChecked].
+type CheckInput struct {
+	ID     EffectID `json:"id"`
+	Agent  string   `json:"agent"`
+	Beside bool     `json:"beside,omitempty"`
+}
+
+// PassOn hands the run to another agent, after a call that asked for it. The result is [PassedOn] or [PassOnFailed].
+type PassOn struct {
+	ID    EffectID `json:"id"`
+	From  string   `json:"from"`
+	To    string   `json:"to"`
+	Call  CallRef  `json:"call"`
+	Items Span     `json:"items"` // what the last request held, and what came since
 }
 
 // CallModel sends the span of the transcript to the agent's model. The result is [ModelAnswered] or [ModelFailed].
@@ -40,7 +59,7 @@ type CallModel struct {
 	ResetToolChoice bool `json:"reset_tool_choice,omitempty"`
 }
 
-// RunTool performs a tool call. The result is [ToolDone] or [ToolFailed], or with Again [ToolUnsure].
+// RunTool performs a tool call. The result is [ToolDone], [ToolFailed] or [ToolSuspended], or with Again [ToolUnsure].
 type RunTool struct {
 	ID    EffectID `json:"id"`
 	Agent string   `json:"agent"`
@@ -98,6 +117,7 @@ const (
 	NoticeIgnored  Notice = "result_ignored" // for an effect that is unknown or finished
 	NoticeRepeated Notice = "call_repeated"  // the model repeated a settled call; its output was repeated, not the call
 	NoticeOutput   Notice = "output_rejected"
+	NoticeHandoff  Notice = "handed_over" // the Message is the label of the agent that had the run
 )
 
 // Finish is the last effect: the run ended.
@@ -114,6 +134,8 @@ func (RunTool) effectType() string        { return "run_tool" }
 func (AskApproval) effectType() string    { return "ask_approval" }
 func (AnswerCall) effectType() string     { return "answer_call" }
 func (CheckOutput) effectType() string    { return "check_output" }
+func (CheckInput) effectType() string     { return "check_input" }
+func (PassOn) effectType() string         { return "pass_on" }
 func (CancelEffects) effectType() string  { return "cancel_effects" }
 func (Emit) effectType() string           { return "emit" }
 func (Finish) effectType() string         { return "finish" }

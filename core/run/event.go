@@ -9,7 +9,8 @@ import (
 )
 
 // Event is something that happened: [Start], [Resume], [SandboxPrepared], [SandboxFailed], [ModelAnswered],
-// [ModelFailed], [ToolDone], [ToolFailed], [ToolUnsure], [Decided], [OutputChecked], [Tick], [Pause] or [Cancel].
+// [ModelFailed], [ToolDone], [ToolFailed], [ToolUnsure], [Decided], [OutputChecked], [InputChecked], [PassedOn], [PassOnFailed],
+// [ToolSuspended], [Tick], [Pause] or [Cancel].
 type Event interface {
 	eventType() string
 	when() time.Time
@@ -67,6 +68,8 @@ type PlannedCall struct {
 	Reason string `json:"reason,omitempty"` // of Ask
 	// Remember says that the answer counts for later calls. Of Ask.
 	Remember bool `json:"remember,omitempty"`
+	// Handoff says that the call hands the run to another agent.
+	Handoff *Handoff `json:"handoff,omitempty"`
 	// Prior is the settled call of an earlier answer in this run with the same call id.
 	Prior *PriorCall `json:"prior,omitempty"`
 }
@@ -91,6 +94,16 @@ type ToolDone struct {
 	Effect EffectID  `json:"effect"`
 	Output Ref       `json:"output"`
 	OK     bool      `json:"ok,omitempty"` // the tool succeeded
+	// Usage and MicroUSD are what the call itself used of models.
+	Usage    *model.Usage `json:"usage,omitempty"`
+	MicroUSD int64        `json:"micro_usd,omitempty"`
+}
+
+// ToolSuspended answers [RunTool] when the call cannot go on for now and a resume can take it up: it waits for a decision
+// in a run of its own, or was told to end. The run pauses when nothing else is left to do.
+type ToolSuspended struct {
+	Time   time.Time `json:"time"`
+	Effect EffectID  `json:"effect"`
 }
 
 // ToolFailed answers [RunTool] when there is nothing to tell the model: a broken invariant, a policy that ends the run.
@@ -126,6 +139,29 @@ type OutputChecked struct {
 	Effect   EffectID  `json:"effect"`
 	Problem  string    `json:"problem,omitempty"`  // empty = the output is good
 	Feedback *Ref      `json:"feedback,omitempty"` // of a bad one: the item that tells the model
+	Trip     *Failure  `json:"trip,omitempty"`     // a guardrail ends the run
+}
+
+// InputChecked answers [CheckInput].
+type InputChecked struct {
+	Time   time.Time `json:"time"`
+	Effect EffectID  `json:"effect"`
+	Trip   *Failure  `json:"trip,omitempty"` // a guardrail ends the run
+}
+
+// PassedOn answers [PassOn]: the agent is ready.
+type PassedOn struct {
+	Time    time.Time `json:"time"`
+	Effect  EffectID  `json:"effect"`
+	Items   []Ref     `json:"items,omitempty"`   // for the transcript
+	Replace bool      `json:"replace,omitempty"` // they stand for everything before them
+}
+
+// PassOnFailed answers [PassOn]. It ends the run.
+type PassOnFailed struct {
+	Time   time.Time `json:"time"`
+	Effect EffectID  `json:"effect"`
+	Error  Failure   `json:"error"`
 }
 
 // Tick says that time passed. It makes the working time bound act while an effect is in flight.
@@ -155,6 +191,10 @@ func (ToolFailed) eventType() string      { return "tool_failed" }
 func (ToolUnsure) eventType() string      { return "tool_unsure" }
 func (Decided) eventType() string         { return "decided" }
 func (OutputChecked) eventType() string   { return "output_checked" }
+func (InputChecked) eventType() string    { return "input_checked" }
+func (PassedOn) eventType() string        { return "passed_on" }
+func (PassOnFailed) eventType() string    { return "pass_on_failed" }
+func (ToolSuspended) eventType() string   { return "tool_suspended" }
 func (Tick) eventType() string            { return "tick" }
 func (Pause) eventType() string           { return "pause" }
 func (Cancel) eventType() string          { return "cancel" }
@@ -170,6 +210,10 @@ func (e ToolFailed) when() time.Time      { return e.Time }
 func (e ToolUnsure) when() time.Time      { return e.Time }
 func (e Decided) when() time.Time         { return e.Time }
 func (e OutputChecked) when() time.Time   { return e.Time }
+func (e InputChecked) when() time.Time    { return e.Time }
+func (e PassedOn) when() time.Time        { return e.Time }
+func (e PassOnFailed) when() time.Time    { return e.Time }
+func (e ToolSuspended) when() time.Time   { return e.Time }
 func (e Tick) when() time.Time            { return e.Time }
 func (e Pause) when() time.Time           { return e.Time }
 func (e Cancel) when() time.Time          { return e.Time }

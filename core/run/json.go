@@ -39,6 +39,14 @@ func UnmarshalEvent(data []byte) (Event, error) {
 		return decode[Decided](data)
 	case "output_checked":
 		return decode[OutputChecked](data)
+	case "input_checked":
+		return decode[InputChecked](data)
+	case "passed_on":
+		return decode[PassedOn](data)
+	case "pass_on_failed":
+		return decode[PassOnFailed](data)
+	case "tool_suspended":
+		return decode[ToolSuspended](data)
 	case "tick":
 		return decode[Tick](data)
 	case "pause":
@@ -70,6 +78,10 @@ func UnmarshalEffect(data []byte) (Effect, error) {
 		return decode[AnswerCall](data)
 	case "check_output":
 		return decode[CheckOutput](data)
+	case "check_input":
+		return decode[CheckInput](data)
+	case "pass_on":
+		return decode[PassOn](data)
 	case "cancel_effects":
 		return decode[CancelEffects](data)
 	case "emit":

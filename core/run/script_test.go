@@ -19,11 +19,13 @@ var update = flag.Bool("update", false, "rewrite the golden output in testdata")
 // A script in testdata is a list of blocks: a command, a line of four dashes, the effects and the change of the state.
 // Commands name calls by their call id; the world finds the effect.
 //
-//	start [input=N] [LIMITS] [sandbox] [check] [retries=N] [stop-first] [stop-at=A,B] [reset] [raise]
+//	start [input=N] [LIMITS] [sandbox] [check] [guard-first] [guard-beside] [guard-output] [retries=N] [stop-first] [stop-at=A,B] [reset] [raise]
 //	sandbox ok|fail
-//	model [text] [compaction] [call=ID:TOOL[:ARGS]]... [ask=ID] [problem=ID:CODE] [refusal=R] [cut=R] [tokens=N] [cost=N]
+//	model [text] [compaction] [call=ID:TOOL[:ARGS]]... [ask=ID] [handoff=ID[:own]] [problem=ID:CODE] [refusal=R] [cut=R] [tokens=N] [cost=N]
 //	model-error CODE
-//	tool ID ok|error|fatal|unsure
+//	tool ID ok|error|fatal|unsure|suspended|used
+//	passed-on [replace] | pass-on-failed
+//	guard ok|trip
 //	decide ID allow|deny [always]
 //	checked ok|bad
 //	after DURATION      time goes by; the next command sees it

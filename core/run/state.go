@@ -8,8 +8,11 @@ import (
 	"github.com/berth-dev/berth/core/model"
 )
 
-// StateVersion is the version of [State]'s JSON that this code writes and reads.
-const StateVersion = 1
+// StateVersion is the version of [State]'s JSON that this code writes. It reads all before it too: a field that was not
+// there then means what its zero value means.
+//
+// Version 2 has handovers, calls that wait inside a run of their own, and checks of the input.
+const StateVersion = 2
 
 // Ref refers to a transcript item in the store.
 type Ref struct {
@@ -62,8 +65,13 @@ type Agent struct {
 	StopAtTools []string `json:"stop_at_tools,omitempty"`
 	// ResetToolChoice unsets the tool choice once the agent has used a tool.
 	ResetToolChoice bool `json:"reset_tool_choice,omitempty"`
-	CheckOutput     bool `json:"check_output,omitempty"`   // the final output has a schema
-	OutputRetries   int  `json:"output_retries,omitempty"` // how often a bad output is sent back
+	CheckOutput     bool `json:"check_output,omitempty"` // the final output has a schema
+	GuardOutput     bool `json:"guard_output,omitempty"` // the final output is looked at by guardrails
+	// GuardFirst wants the input checked before anything else, GuardBeside while the model is asked for the first time;
+	// no tool runs before that check is over. Both count for the run's first agent.
+	GuardFirst    bool `json:"guard_first,omitempty"`
+	GuardBeside   bool `json:"guard_beside,omitempty"`
+	OutputRetries int  `json:"output_retries,omitempty"` // how often a bad output is sent back
 }
 
 // State is a run as a value. The zero State is a run that has not started.
@@ -80,18 +88,22 @@ type State struct {
 
 	// What is pending. A run that is Running has at least one effect in flight; any other has none, and keeps here what
 	// a resume must do.
-	Sandbox Sandbox `json:"sandbox"`
-	Model   *Slot   `json:"model,omitempty"`
-	Calls   []Call  `json:"calls,omitempty"` // of the last answer, until all are answered
-	Check   *Check  `json:"check,omitempty"`
-	Stop    *Stop   `json:"stop,omitempty"` // set = nothing new is issued
+	Sandbox Sandbox  `json:"sandbox"`
+	Model   *Slot    `json:"model,omitempty"`
+	Calls   []Call   `json:"calls,omitempty"` // of the last answer, until all are answered
+	Check   *Check   `json:"check,omitempty"`
+	Guard   *Guard   `json:"guard,omitempty"`   // the check of the input, until it is over
+	PassOn  *Passing `json:"pass_on,omitempty"` // another agent takes over
+	Stop    *Stop    `json:"stop,omitempty"`    // set = nothing new is issued
 
 	Answers []Answer `json:"answers,omitempty"` // that count for later calls, oldest first
 	Notes   []Ref    `json:"notes,omitempty"`   // for the transcript, before the next model call
 
 	Final     *Final   `json:"final,omitempty"`      // the output, once there is one
 	UsedTools []string `json:"used_tools,omitempty"` // agents that have used a tool
-	BadOutput int      `json:"bad_output,omitempty"` // final outputs that did not fit the schema
+	// Workspaces say whose workspace an agent works in, by label, for those that were handed to. Others work in their own.
+	Workspaces map[string]string `json:"workspaces,omitempty"`
+	BadOutput  int               `json:"bad_output,omitempty"` // final outputs that did not fit the schema
 
 	Usage     model.Usage   `json:"usage"`
 	MicroUSD  int64         `json:"micro_usd,omitempty"`
@@ -143,7 +155,29 @@ type Call struct {
 	Repeat  bool     `json:"repeat,omitempty"` // the call id was settled, or taken, before
 	Unsure  bool     `json:"unsure,omitempty"` // of StageAsk: the call may have been made, and nobody knows
 	// Remember says that the answer counts for later calls. Of StageAsk.
-	Remember bool `json:"remember,omitempty"`
+	Remember bool     `json:"remember,omitempty"`
+	Handoff  *Handoff `json:"handoff,omitempty"` // a good end of the call hands the run to another agent
+	// Suspended says that the call cannot go on for now, and is taken up by a resume. Of StageRun.
+	Suspended bool `json:"suspended,omitempty"`
+}
+
+// Handoff is what a call hands the run to.
+type Handoff struct {
+	Agent string `json:"agent"`
+	Own   bool   `json:"own,omitempty"` // the agent works in a workspace of its own, else in that of the one before it
+}
+
+// Passing is a handover that is being made.
+type Passing struct {
+	Slot
+	Handoff
+	Call CallRef `json:"call"`
+}
+
+// Guard is the check of the run's input.
+type Guard struct {
+	Slot
+	Beside bool `json:"beside,omitempty"` // the model is asked meanwhile
 }
 
 // Answer is a decision about a call that counts for later calls too.
@@ -188,6 +222,7 @@ const (
 	CodeCallReused  = "call_id_reused"
 	CodeDenied      = "approval_denied"
 	CodeInterrupted = "interrupted"
+	CodeHandedOver  = "handed_over"
 )
 
 // Check is an output that is being checked against the agent's schema.
@@ -256,6 +291,12 @@ func (s *State) InFlight() []EffectID {
 	if s.Check != nil {
 		add(&s.Check.Slot)
 	}
+	if s.Guard != nil {
+		add(&s.Guard.Slot)
+	}
+	if s.PassOn != nil {
+		add(&s.PassOn.Slot)
+	}
 	return ids
 }
 
@@ -276,6 +317,8 @@ func (s *State) clone() *State {
 	c.Model = cloned(s.Model)
 	c.Check = cloned(s.Check)
 	c.Stop = cloned(s.Stop)
+	c.Guard = cloned(s.Guard)
+	c.PassOn = cloned(s.PassOn)
 	c.Calls = append([]Call(nil), s.Calls...)
 	c.Answers = append([]Answer(nil), s.Answers...)
 	c.Notes = append([]Ref(nil), s.Notes...)

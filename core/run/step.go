@@ -76,6 +76,27 @@ func (m *machine) handle(ev Event) (bool, error) {
 		c := m.call(ev.Effect, StageRun, StageAnswer)
 		if known = c != nil; known {
 			c.Stage, c.Output, c.OK = StageDone, &ev.Output, ev.OK && c.Stage == StageRun
+			if ev.Usage != nil {
+				s.Usage = s.Usage.Add(*ev.Usage)
+			}
+			s.MicroUSD += ev.MicroUSD
+		}
+	case ToolSuspended:
+		c := m.call(ev.Effect, StageRun)
+		if known = c != nil; known {
+			c.Suspended = true
+		}
+	case InputChecked:
+		if known = s.Guard != nil && m.take(&s.Guard.Slot, ev.Effect); known {
+			m.inputChecked(ev)
+		}
+	case PassedOn:
+		if known = s.PassOn != nil && m.take(&s.PassOn.Slot, ev.Effect); known {
+			m.passedOn(ev)
+		}
+	case PassOnFailed:
+		if known = s.PassOn != nil && m.take(&s.PassOn.Slot, ev.Effect); known {
+			m.fail(ev.Error)
 		}
 	case ToolFailed:
 		c := m.call(ev.Effect, StageRun)
@@ -128,8 +149,24 @@ func (m *machine) start(ev Start) error {
 	}
 	s.Version, s.RunID, s.Status, s.Config, s.Agent = StateVersion, ev.RunID, Running, ev.Config, ev.Agent
 	s.LastTime = ev.Time
+	if a := ev.Config.Agents[ev.Agent]; a.GuardFirst || a.GuardBeside {
+		s.Guard = &Guard{Beside: !a.GuardFirst}
+	}
 	m.transcript(ev.Input...)
 	return nil
+}
+
+// inputChecked goes on to the check beside the model, if there is one.
+func (m *machine) inputChecked(ev InputChecked) {
+	s := m.s
+	switch {
+	case ev.Trip != nil:
+		m.fail(*ev.Trip)
+	case !s.Guard.Beside && s.Config.Agents[s.Agent].GuardBeside:
+		s.Guard = &Guard{Beside: true}
+	default:
+		s.Guard = nil
+	}
 }
 
 func (m *machine) resume(ev Resume) error {
@@ -139,13 +176,13 @@ func (m *machine) resume(ev Resume) error {
 		return fmt.Errorf("the run was not started")
 	case s.Status == Completed:
 		return fmt.Errorf("the run is complete")
-	case s.Version != StateVersion:
-		return fmt.Errorf("the state has version %d, this program knows %d", s.Version, StateVersion)
+	case s.Version < 1 || s.Version > StateVersion:
+		return fmt.Errorf("the state has version %d, this program knows those up to %d", s.Version, StateVersion)
 	}
 	if _, ok := ev.Config.Agents[s.Agent]; !ok {
 		return fmt.Errorf("agent %q is not in the configuration any more", s.Agent)
 	}
-	s.Status, s.Config, s.Stop = Running, ev.Config, nil
+	s.Version, s.Status, s.Config, s.Stop = StateVersion, Running, ev.Config, nil
 	s.LastTime = ev.Time
 	s.Sandbox.Ready = false
 	s.Notes = append(s.Notes, ev.Notes...)
@@ -161,10 +198,16 @@ func (m *machine) land() {
 		s.Model.InFlight = false
 	}
 	for i := range s.Calls {
-		s.Calls[i].Slot.InFlight = false
+		s.Calls[i].Slot.InFlight, s.Calls[i].Suspended = false, false
 	}
 	if s.Check != nil {
 		s.Check.InFlight = false
+	}
+	if s.Guard != nil {
+		s.Guard.InFlight = false
+	}
+	if s.PassOn != nil {
+		s.PassOn.InFlight = false
 	}
 }
 
@@ -233,6 +276,14 @@ func resultOf(ev Event) EffectID {
 		return ev.Effect
 	case OutputChecked:
 		return ev.Effect
+	case ToolSuspended:
+		return ev.Effect
+	case InputChecked:
+		return ev.Effect
+	case PassedOn:
+		return ev.Effect
+	case PassOnFailed:
+		return ev.Effect
 	}
 	return 0
 }
@@ -299,6 +350,10 @@ func (m *machine) checked(ev OutputChecked) {
 	s := m.s
 	item := s.Check.Item
 	s.Check = nil
+	if ev.Trip != nil {
+		m.fail(*ev.Trip)
+		return
+	}
 	if ev.Problem == "" {
 		s.Final = &Final{Item: item}
 		return

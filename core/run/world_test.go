@@ -87,7 +87,7 @@ func flat(s State) map[string]string {
 		if c.Output != nil {
 			words = append(words, "output "+c.Output.Hash)
 		}
-		for word, is := range map[string]bool{"ok": c.OK, "ran": c.Ran, "repeat": c.Repeat, "unsure": c.Unsure} {
+		for word, is := range map[string]bool{"ok": c.OK, "ran": c.Ran, "repeat": c.Repeat, "unsure": c.Unsure, "suspended": c.Suspended, "hands over": c.Handoff != nil} {
 			if is {
 				words = append(words, word)
 			}
@@ -240,6 +240,15 @@ func (w *world) do(command string) {
 	case "tool":
 		id := w.find(arg(1), StageRun, StageAnswer)
 		switch arg(2) {
+		case "suspended":
+			w.step(ToolSuspended{Time: w.now, Effect: id})
+			return
+		case "used":
+			w.step(ToolDone{
+				Time: w.now, Effect: id, OK: true, Output: w.item(model.ItemFunctionCallOutput, arg(1)+"-ok"),
+				Usage: &model.Usage{Requests: 3, TotalTokens: 30}, MicroUSD: 5,
+			})
+			return
 		case "unsure":
 			w.step(ToolUnsure{Time: w.now, Effect: id, Reason: "nobody knows"})
 			return
@@ -267,6 +276,25 @@ func (w *world) do(command string) {
 			ev.Problem, ev.Feedback = "a number is missing", &fb
 		}
 		w.step(ev)
+	case "guard":
+		ev := InputChecked{Time: w.now, Effect: 9999}
+		if w.state.Guard != nil {
+			ev.Effect = w.state.Guard.ID
+		}
+		if arg(1) == "trip" {
+			ev.Trip = &Failure{Code: "guardrail", Message: "it tripped"}
+		}
+		w.step(ev)
+	case "passed-on", "pass-on-failed":
+		id := EffectID(9999)
+		if w.state.PassOn != nil {
+			id = w.state.PassOn.ID
+		}
+		if f[0] == "pass-on-failed" {
+			w.step(PassOnFailed{Time: w.now, Effect: id, Error: Failure{Code: "handoff", Message: "it is not ready"}})
+			return
+		}
+		w.step(PassedOn{Time: w.now, Effect: id, Replace: arg(1) == "replace", Items: []Ref{w.item(model.ItemMessage, "handed")}})
 	case "after":
 		d, err := time.ParseDuration(arg(1))
 		if err != nil {
@@ -315,6 +343,13 @@ func (w *world) answer(id EffectID, words []string) ModelAnswered {
 			for i := range ev.Calls {
 				if ev.Calls[i].CallID == v {
 					ev.Calls[i].Ask, ev.Calls[i].Reason = true, "careful"
+				}
+			}
+		case "handoff":
+			callID, own, _ := strings.Cut(v, ":")
+			for i := range ev.Calls {
+				if ev.Calls[i].CallID == callID {
+					ev.Calls[i].Handoff = &Handoff{Agent: "other", Own: own != ""}
 				}
 			}
 		case "problem":
@@ -366,6 +401,12 @@ func config(words []string) (Config, int) {
 			a.Sandboxed = true
 		case "check":
 			a.CheckOutput = true
+		case "guard-first":
+			a.GuardFirst = true
+		case "guard-beside":
+			a.GuardBeside = true
+		case "guard-output":
+			a.GuardOutput = true
 		case "retries":
 			a.OutputRetries = int(number(v))
 		case "stop-first":
@@ -381,6 +422,11 @@ func config(words []string) (Config, int) {
 		}
 	}
 	c.Agents = map[string]Agent{"main": a}
+	if a.Sandboxed {
+		c.Agents["other"] = Agent{Sandboxed: true}
+	} else {
+		c.Agents["other"] = Agent{}
+	}
 	return c, inputs
 }
 

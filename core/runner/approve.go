@@ -60,7 +60,7 @@ func (x *executor) askApproval(ctx context.Context, ef run.AskApproval) error {
 	a := Approval{ID: ef.ID, Call: c, Fingerprint: ef.Call.Fingerprint, Agent: ef.Agent, Reason: ef.Reason, Unsure: ef.Unsure}
 	wanted := event.ApprovalWanted{CallID: c.CallID, Tool: c.Name, Arguments: c.JSON(), Reason: ef.Reason, Unsure: ef.Unsure}
 	// A tool that went away between a crash and the resume is not there to ask.
-	if t := x.ready.tools.Find(c); t != nil && x.cfg.Rules != nil && !ef.Unsure {
+	if t := x.now().tools.Find(c); t != nil && x.cfg.Rules != nil && !ef.Unsure {
 		if ac, err := calling.Subject(t, c, ef.Agent); err == nil {
 			a.Covers = x.cfg.Rules.Kind(ac)
 			wanted.Covers = approval.Describe(a.Covers)

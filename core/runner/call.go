@@ -53,21 +53,21 @@ func (x *executor) callOf(ref run.CallRef) (model.ToolCall, error) {
 
 func (x *executor) runJob(job toolJob) error {
 	c, ef := job.call, job.ef
-	t := x.ready.tools.Find(c)
+	t := x.now().tools.Find(c)
 	if t == nil {
 		// The tool went away between a crash and the resume.
-		return x.answerCall(run.AnswerCall{ID: ef.ID, Agent: ef.Agent, Call: ef.Call, Problem: *x.ready.tools.Fault(c)})
+		return x.answerCall(run.AnswerCall{ID: ef.ID, Agent: ef.Agent, Call: ef.Call, Problem: *x.now().tools.Fault(c)})
 	}
 	x.running++
-	support := x.cfg.Model.Supports()
+	support := x.now().Model.Supports()
 	started := x.cfg.Now()
 	x.stream.Send(event.ToolStarted{CallID: c.CallID, Tool: c.Name, Arguments: c.Arguments})
-	saved := x.saved[c.CallID]
+	saved, left := x.saved[c.CallID], x.left()
 	x.launch(job.ctx, ef.ID, func(ctx context.Context) result {
 		live := stream.NewOutput(c.CallID, x.stream.Send)
 		out := calling.Invoke(ctx, t, c.Name, tool.Call{
 			ID: c.CallID, RunID: x.cfg.RunID, Agent: ef.Agent, Arguments: calling.Arguments(c), Again: ef.Again,
-			Progress: live.Add, Saved: saved, Save: func(value []byte) error { return x.save(c.CallID, value) },
+			Left: left, Tell: x.stream.Send, Progress: live.Add, Saved: saved, Save: func(value []byte) error { return x.save(c.CallID, value) },
 		})
 		live.End()
 		item := calling.OutputItem(c, out.Res, support)
@@ -82,12 +82,19 @@ func (x *executor) runJob(job toolJob) error {
 			if out.Unsure {
 				return run.ToolUnsure{Time: now, Effect: ef.ID, Reason: calling.UnsureText}, nil
 			}
+			if out.Suspended {
+				return run.ToolSuspended{Time: now, Effect: ef.ID}, nil
+			}
 			if out.Err != nil {
 				x.keepCause(out.Err)
 				return run.ToolFailed{Time: now, Effect: ef.ID, Error: calling.FailureOf("tool", out.Err)}, nil //nolint:nilerr // the event is the failure
 			}
 			ref, err := x.put(item)
-			return run.ToolDone{Time: now, Effect: ef.ID, Output: ref, OK: out.Res.Error == nil}, err
+			done := run.ToolDone{Time: now, Effect: ef.ID, Output: ref, OK: out.Res.Error == nil, MicroUSD: out.Res.MicroUSD}
+			if out.Res.Usage != (model.Usage{}) {
+				done.Usage = &out.Res.Usage
+			}
+			return done, err
 		}}
 	})
 	return nil
@@ -111,7 +118,7 @@ func (x *executor) dropQueue(ids []run.EffectID) {
 		}
 		x.inbox = append(x.inbox, run.ToolFailed{
 			Time: x.cfg.Now(), Effect: j.ef.ID, Unstarted: !j.ef.Again,
-			Error: run.Failure{Code: string(errs.Canceled), Message: errStopped.Error()},
+			Error: run.Failure{Code: string(errs.Canceled), Message: ErrStopped.Error()},
 		})
 		return true
 	})
@@ -125,7 +132,7 @@ func (x *executor) answerCall(ef run.AnswerCall) error {
 	}
 	p := ef.Problem
 	out := calling.Outcome{Res: calling.Failed(p.Code, p.Message, p.Retryable, p.Hint)}
-	ref, err := x.put(calling.OutputItem(c, out.Res, x.cfg.Model.Supports()))
+	ref, err := x.put(calling.OutputItem(c, out.Res, x.now().Model.Supports()))
 	if err != nil {
 		return err
 	}
@@ -133,4 +140,23 @@ func (x *executor) answerCall(ef run.AnswerCall) error {
 	x.stream.Send(calling.Finished(c, out, 0))
 	x.inbox = append(x.inbox, run.ToolDone{Time: x.cfg.Now(), Effect: ef.ID, Output: ref})
 	return nil
+}
+
+// left is what the run may still use.
+func (x *executor) left() tool.Budget {
+	s, l := &x.state, x.state.Config.Limits
+	var b tool.Budget
+	if l.Tokens > 0 {
+		b.Tokens = max(1, l.Tokens-s.Usage.TotalTokens)
+	}
+	if l.MicroUSD > 0 {
+		b.MicroUSD = max(1, l.MicroUSD-s.MicroUSD)
+	}
+	if l.ToolCalls > 0 {
+		b.ToolCalls = max(1, l.ToolCalls-s.ToolCalls)
+	}
+	if d, ok := s.Remaining(); ok {
+		b.Time = max(1, d)
+	}
+	return b
 }

@@ -11,4 +11,6 @@
 // One goroutine owns the state, the transcript and the log; effects run in goroutines of their own and hand their
 // results to it. Each step is in the log before its effects start. The transcript is a slice that only grows, of items
 // that were encoded once; a request is a part of it.
+//
+// Size: one executor, whose state belongs to one goroutine; what needs none of that state is in packages of its own.
 package runner

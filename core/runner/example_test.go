@@ -39,13 +39,15 @@ func Example() {
 	res, err := runner.Run(context.Background(), runner.Config{
 		RunID: id,
 		Run:   &spec.Run{Agent: &spec.Agent{Label: "helper"}, Input: "what time is it?"},
-		Model: &fakeModel{answer: script(
-			[]model.Item{model.CallItem(model.ToolCall{CallID: "1", Kind: model.ToolFunction, Name: "clock", Arguments: "{}"})},
-			[]model.Item{model.Assistant("Noon.")},
-		)},
-		ModelName: "script",
-		Log:       log,
-		Tools:     func(runner.Session) ([]tool.Tool, error) { return []tool.Tool{clock}, nil },
+		Log:   log,
+		Member: runner.Member{
+			Model: &fakeModel{answer: script(
+				[]model.Item{model.CallItem(model.ToolCall{CallID: "1", Kind: model.ToolFunction, Name: "clock", Arguments: "{}"})},
+				[]model.Item{model.Assistant("Noon.")},
+			)},
+			ModelName: "script",
+			Tools:     func(runner.Session) ([]tool.Tool, error) { return []tool.Tool{clock}, nil },
+		},
 	})
 	if err != nil {
 		fmt.Println(err)

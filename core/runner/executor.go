@@ -27,8 +27,9 @@ const closeTime = 60 * time.Second
 
 // The causes with which effects are cancelled.
 var (
-	errStopped = errors.New("the run was stopped")
-	errEnded   = errors.New("the run ended")
+	errEnded = errors.New("the run ended")
+	// ErrStopped is the cause with which calls end when the run is to end cleanly: their results still count.
+	ErrStopped = errors.New("the run was stopped")
 )
 
 // executor performs one run. All fields belong to the goroutine of loop.
@@ -56,8 +57,9 @@ type executor struct {
 	running   int               // tool calls that run
 	wg        sync.WaitGroup
 
-	session   Session
-	ready     readiness
+	team      map[string]*member // by label
+	opened    []*member          // that have a session, in order
+	started   time.Time
 	cause     error // of the last failure
 	causeText string
 }
@@ -80,7 +82,7 @@ func newExecutor(cfg Config, h history.History) (*executor, error) {
 		return nil, err
 	}
 	return &executor{
-		cfg: cfg, stream: st,
+		cfg: cfg, stream: st, team: cfg.team(), started: cfg.Now(),
 		state: h.State, items: h.Items, prior: h.Prior,
 		held: map[string]model.Item{}, results: make(chan result), over: make(chan struct{}),
 		flights: map[run.EffectID]context.CancelCauseFunc{},
@@ -205,7 +207,11 @@ func (x *executor) start(ctx context.Context, ev run.Event, ef run.Effect) error
 	case run.AskApproval:
 		return x.askApproval(ctx, ef)
 	case run.CheckOutput:
-		return x.checkOutput(ef)
+		return x.checkOutput(ctx, ef)
+	case run.CheckInput:
+		x.checkInput(ctx, ef)
+	case run.PassOn:
+		return x.passOn(ctx, ef)
 	case run.CancelEffects:
 		x.cancelEffects(ef)
 	case run.Emit:
@@ -246,7 +252,7 @@ func (x *executor) landed(id run.EffectID) {
 func (x *executor) cancelEffects(ef run.CancelEffects) {
 	for _, id := range ef.IDs {
 		if cancel := x.flights[id]; cancel != nil {
-			cancel(errStopped)
+			cancel(ErrStopped)
 		}
 	}
 	x.dropQueue(ef.IDs)
@@ -321,6 +327,8 @@ func (x *executor) notice(ef run.Emit) {
 			Message: "the final output does not fit the output schema: " + ef.Message,
 			Hint:    "the model was told and tries again",
 		})
+	case run.NoticeHandoff:
+		x.stream.Send(event.AgentChanged{From: ef.Message, To: x.state.Agent})
 	default:
 		x.stream.Send(event.Warning{Message: ef.Message})
 	}

@@ -186,11 +186,14 @@ func newConfig(tb testing.TB, m model.Model, tools ...tool.Tool) (runner.Config,
 	tb.Cleanup(func() { l.Close() })
 	turns := 0
 	return runner.Config{
-		RunID: "run-1", Model: m, ModelName: "fake", Log: l,
+		RunID: "run-1", Log: l,
 		Run: &spec.Run{
 			Label: "r", Input: "do it", MaxTurns: &turns,
 			Agent: &spec.Agent{Label: "main"},
 		},
-		Tools: func(runner.Session) ([]tool.Tool, error) { return tools, nil },
+		Member: runner.Member{
+			Model: m, ModelName: "fake",
+			Tools: func(runner.Session) ([]tool.Tool, error) { return tools, nil },
+		},
 	}, dir
 }

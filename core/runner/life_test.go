@@ -44,7 +44,7 @@ func TestStopIsClean(t *testing.T) {
 		rec := &recorder{}
 		cfg, _ := newConfig(t, m, slow, quick)
 		cfg.Run.Agent.Sandboxed, cfg.Run.MaxToolsAtOnce = true, 1
-		cfg.OpenSession = func(context.Context, func(event.Data)) (runner.Session, error) { return s, nil }
+		cfg.OpenSession = func(context.Context, string, func(event.Data)) (runner.Session, error) { return s, nil }
 		cfg.Stop, cfg.Emit = stop, rec.emit
 		res, err := runner.Run(t.Context(), cfg)
 		if err != nil || res.Status != run.Cancelled || res.Hint != "berth resume run-1" {
@@ -86,7 +86,7 @@ func TestCancelIsNow(t *testing.T) {
 			return tool.Result{Text: "again " + fmt.Sprint(c.Again)}, nil
 		}}})
 		cfg.Run.Agent.Sandboxed = true
-		cfg.OpenSession = func(context.Context, func(event.Data)) (runner.Session, error) { return s, nil }
+		cfg.OpenSession = func(context.Context, string, func(event.Data)) (runner.Session, error) { return s, nil }
 		begin := time.Now()
 		res, err := runner.Run(ctx, cfg)
 		if err != nil || res.Status != run.Cancelled {
@@ -128,7 +128,7 @@ func TestLateSessionIsClosed(t *testing.T) {
 		s := &fakeSession{}
 		cfg, _ := newConfig(t, &fakeModel{answer: script(say("fine"))})
 		cfg.Run.Agent.Sandboxed = true
-		cfg.OpenSession = func(context.Context, func(event.Data)) (runner.Session, error) {
+		cfg.OpenSession = func(context.Context, string, func(event.Data)) (runner.Session, error) {
 			cancel(nil)
 			time.Sleep(time.Second)
 			return s, nil
@@ -149,7 +149,7 @@ func TestClosingIsBoundedAfterACancel(t *testing.T) {
 		rec := &recorder{}
 		cfg, _ := newConfig(t, &fakeModel{answer: script(say("fine"))})
 		cfg.Run.Agent.Sandboxed, cfg.Emit = true, rec.emit
-		cfg.OpenSession = func(context.Context, func(event.Data)) (runner.Session, error) {
+		cfg.OpenSession = func(context.Context, string, func(event.Data)) (runner.Session, error) {
 			return closeFunc(func(ctx context.Context) error {
 				time.Sleep(10 * time.Minute) // as long as it likes, while the run may
 				if err := ctx.Err(); err != nil {
@@ -181,7 +181,7 @@ func (f closeFunc) Close(ctx context.Context, _ run.Status) error { return f(ctx
 func TestSandboxComesWithTheFirstTurnThatNeedsIt(t *testing.T) {
 	opened := 0
 	s := &fakeSession{}
-	open := func(_ context.Context, emit func(event.Data)) (runner.Session, error) {
+	open := func(_ context.Context, _ string, emit func(event.Data)) (runner.Session, error) {
 		opened++
 		emit(event.SandboxReady{SandboxID: "sb", Driver: "d", Root: "/workspace"})
 		return s, nil
@@ -219,7 +219,7 @@ func TestSandboxComesWithTheFirstTurnThatNeedsIt(t *testing.T) {
 	cfg, _ = newConfig(t, m)
 	cfg.Run.Agent.Sandboxed = true
 	noRoom := errors.New("no room")
-	cfg.OpenSession = func(context.Context, func(event.Data)) (runner.Session, error) { return nil, noRoom }
+	cfg.OpenSession = func(context.Context, string, func(event.Data)) (runner.Session, error) { return nil, noRoom }
 	if res, err := runner.Run(t.Context(), cfg); !errors.Is(err, noRoom) || res.Status != run.Failed {
 		t.Errorf("without room: %+v, %v", res, err)
 	}
@@ -265,7 +265,7 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, _ := newConfig(t, &fakeModel{answer: loop}, &fakeTool{name: "look"})
-			cfg.Cost = func(u model.Usage) float64 { return float64(u.TotalTokens) / 20_000 }
+			cfg.Cost = func(_ string, u model.Usage) float64 { return float64(u.TotalTokens) / 20_000 }
 			c.set(cfg.Run)
 			res, err := runner.Run(t.Context(), cfg)
 			if err != nil || res.Status != c.want || res.Failure.Code != c.code || !strings.Contains(res.Hint, "berth resume run-1") {
@@ -319,8 +319,7 @@ func TestToolChoiceIsReset(t *testing.T) {
 	required, temperature := "required", 0.5
 	m := &fakeModel{answer: script(calls(call("1", "look", `{}`)), say("fine"))}
 	cfg, _ := newConfig(t, m, &fakeTool{name: "look"})
-	cfg.Run.Agent.Settings = &spec.ModelSettings{ToolChoice: &required}
-	cfg.Run.Settings = &spec.ModelSettings{Temperature: &temperature}
+	cfg.Settings = &spec.ModelSettings{ToolChoice: &required, Temperature: &temperature}
 	if _, err := runner.Run(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -443,8 +442,7 @@ func TestConfigFaultsAreAllTold(t *testing.T) {
 	}
 	cfg, _ := newConfig(t, &fakeModel{})
 	cfg.Run.Agent.Sandboxed = true
-	cfg.Run.Agent.Handoffs = []*spec.Handoff{{}}
-	cfg.Run.Agent.AgentTools = []*spec.AgentTool{{}}
+	cfg.Run.Agent.Handoffs = []*spec.Handoff{{Agent: &spec.Agent{Label: "other"}}}
 	cfg.Run.InputGuardrails = []*spec.Guardrail{{}}
 	cfg.Run.Approvals = &spec.Approvals{Default: "ask"}
 	cfg.Run.Budget.CostUSD = 1
@@ -452,7 +450,7 @@ func TestConfigFaultsAreAllTold(t *testing.T) {
 	if err == nil {
 		t.Fatal("what is not available yet runs")
 	}
-	for _, want := range []string{"sandbox", "handoffs are not available yet", "agents as tools", "guardrails", "approval rules", "prices"} {
+	for _, want := range []string{"sandbox", `agent "other", which is not there`, "guardrails", "approval rules", "prices"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}

@@ -12,19 +12,22 @@ import (
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
-	"github.com/berth-dev/berth/core/spec"
 )
 
 func (x *executor) callModel(ctx context.Context, ef run.CallModel) error {
+	m := x.now()
 	req := &model.Request{
-		Model:          x.cfg.ModelName,
+		Model:          m.ModelName,
 		Items:          x.items[ef.Items.From:ef.Items.To:ef.Items.To],
-		Instructions:   x.ready.system,
-		Tools:          x.ready.tools.Specs,
-		Settings:       x.cfg.Run.Settings.Over(x.cfg.Run.Agent.Settings),
+		Instructions:   m.system,
+		Tools:          m.tools.Specs,
+		Settings:       m.Settings,
+		Turn:           ef.Turn,
+		Call:           x.cfg.Call,
+		Cut:            ef.Items.From > 0,
 		IdempotencyKey: fmt.Sprintf("%s-%d", x.cfg.RunID, ef.ID),
 	}
-	if s := x.cfg.Run.Agent.OutputSchema; s != nil {
+	if s := m.spec.OutputSchema; s != nil {
 		req.OutputSchema = &model.OutputSchema{Name: s.Label, Schema: s.Schema, Strict: s.Strict}
 	}
 	if ef.ResetToolChoice && req.Settings != nil && req.Settings.ToolChoice != nil {
@@ -33,7 +36,7 @@ func (x *executor) callModel(ctx context.Context, ef run.CallModel) error {
 		req.Settings = &free
 	}
 	x.launch(ctx, ef.ID, func(ctx context.Context) result {
-		resp, err := x.ask(ctx, req)
+		resp, err := x.ask(ctx, m.Model, req)
 		return result{event: func() (run.Event, error) {
 			x.landed(ef.ID)
 			if err != nil {
@@ -47,8 +50,8 @@ func (x *executor) callModel(ctx context.Context, ef run.CallModel) error {
 }
 
 // ask sends a request and forwards what streams in.
-func (x *executor) ask(ctx context.Context, req *model.Request) (*model.Response, error) {
-	for ev, err := range x.cfg.Model.Stream(ctx, req) {
+func (x *executor) ask(ctx context.Context, m model.Model, req *model.Request) (*model.Response, error) {
+	for ev, err := range m.Stream(ctx, req) {
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +81,7 @@ func (x *executor) answered(ef run.CallModel, resp *model.Response) (run.Event, 
 		Refusal: resp.Refusal, Cut: resp.Incomplete, Usage: resp.Usage,
 	}
 	if x.cfg.Cost != nil {
-		ev.MicroUSD = int64(x.cfg.Cost(resp.Usage) * 1e6)
+		ev.MicroUSD = int64(x.cfg.Cost(x.now().ModelName, resp.Usage) * 1e6)
 	}
 	var text strings.Builder
 	for _, it := range resp.Items {
@@ -107,38 +110,6 @@ func (x *executor) answered(ef run.CallModel, resp *model.Response) (run.Event, 
 		ResponseID: resp.ID, Text: text.String(), Usage: resp.Usage, ToolCalls: len(ev.Calls),
 	})
 	return ev, nil
-}
-
-func (x *executor) checkOutput(ef run.CheckOutput) error {
-	it, err := x.cfg.Log.Get(ef.Item)
-	if err != nil {
-		return err
-	}
-	ev := run.OutputChecked{Time: x.cfg.Now(), Effect: ef.ID}
-	if err := x.check(it.Text()); err != nil {
-		ev.Problem = err.Error()
-		ref, err := x.put(model.Message("user", "The final output was not accepted, because it does not fit the output schema: "+
-			ev.Problem+"\nAnswer again with JSON that fits."))
-		if err != nil {
-			return err
-		}
-		ev.Feedback = &ref
-	}
-	x.inbox = append(x.inbox, ev)
-	return nil
-}
-
-func (x *executor) check(text string) error {
-	schema := x.cfg.Run.Agent.OutputSchema
-	if schema == nil {
-		// The agent lost its schema between a crash and the resume.
-		schema = &spec.OutputSchema{}
-	}
-	err := x.cfg.CheckOutput(schema, text)
-	if err != nil && err.Error() == "" {
-		err = errors.New("it does not fit")
-	}
-	return err
 }
 
 // modelFailure says what a model call's error means for the run.

@@ -79,19 +79,19 @@ func (x *executor) perform(ctx context.Context, first run.Event) (*Result, error
 		started.Driver = sb.Driver
 	}
 	_, started.Resumed = first.(run.Resume)
-	x.stream.At(x.cfg.Run.Agent.Label, 0)
+	m := x.now()
+	x.stream.At(m.spec.Label, 0)
 	x.stream.Send(started)
-	if !x.cfg.Run.Agent.Sandboxed {
-		var err error
-		if x.ready, err = prepare(ctx, &x.cfg, x.stream, nil); err != nil {
+	if !m.spec.Sandboxed {
+		if err := x.prepare(ctx, m); err != nil {
 			return nil, x.abandon(err)
 		}
 	}
 	if err := x.loop(ctx, first); err != nil {
-		x.closeSession(ctx, x.session, run.Failed)
+		x.closeSessions(ctx, run.Failed)
 		return nil, x.abandon(err)
 	}
-	x.closeSession(ctx, x.session, x.finish.Status)
+	x.closeSessions(ctx, x.finish.Status)
 	res := x.result()
 	x.stream.Send(event.RunFinished{
 		Status: string(res.Status), Output: res.Output, Error: failureText(res.Failure), Hint: res.Hint,
@@ -118,7 +118,7 @@ func (x *executor) abandon(err error) error {
 
 func (x *executor) result() *Result {
 	s := &x.state
-	res := &Result{RunID: s.RunID, Status: s.Status, Usage: s.Usage, Turns: s.Turn, Failure: x.finish.Error}
+	res := &Result{RunID: s.RunID, Status: s.Status, Agent: s.Agent, Usage: s.Usage, MicroUSD: s.MicroUSD, Turns: s.Turn, Failure: x.finish.Error}
 	if ref := x.finish.Output; ref != nil {
 		if it, err := x.cfg.Log.Get(*ref); err == nil {
 			res.Output = it.Text()

@@ -34,7 +34,7 @@ func TestRunCallsToolsAndFinishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &runner.Result{
-		RunID: "run-1", Status: run.Completed, Output: "all done", Turns: 2,
+		RunID: "run-1", Status: run.Completed, Agent: "main", Output: "all done", Turns: 2,
 		Usage: model.Usage{Requests: 2, InputTokens: 20, OutputTokens: 10, TotalTokens: 30},
 	}
 	if diff := cmp.Diff(want, res); diff != "" {

@@ -11,61 +11,38 @@ import (
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runner/calling"
-	"github.com/berth-dev/berth/core/runner/stream"
-	"github.com/berth-dev/berth/core/tool"
 	"github.com/berth-dev/berth/sdk/errs"
 )
 
-// readiness is what an agent needs for its turns.
-type readiness struct {
-	tools  calling.Toolbox
-	system string
-}
-
-// prepare gets tools and instructions, once in a process.
-func prepare(ctx context.Context, cfg *Config, st *stream.Stream, s Session) (readiness, error) {
-	var tools []tool.Tool
-	if cfg.Tools != nil {
-		var err error
-		if tools, err = cfg.Tools(s); err != nil {
-			return readiness{}, fmt.Errorf("prepare the tools: %w", err)
-		}
-	}
-	box, warnings, err := calling.NewToolbox(cfg.Run.Agent.Label, tools, cfg.Run.OnToolCollision == "warn")
-	if err != nil {
-		return readiness{}, err
-	}
-	for _, w := range warnings {
-		st.Send(w)
-	}
-	r := readiness{tools: box}
-	if cfg.Instructions != nil {
-		if r.system, err = cfg.Instructions(ctx, s); err != nil {
-			return readiness{}, fmt.Errorf("prepare the instructions: %w", err)
-		}
-	}
-	return r, nil
-}
-
 func (x *executor) prepareSandbox(ctx context.Context, ef run.PrepareSandbox) {
+	m := x.team[ef.Agent]
+	was := m.session
 	x.launch(ctx, ef.ID, func(ctx context.Context) result {
-		s, err := x.cfg.OpenSession(ctx, x.stream.Send)
-		var r readiness
-		if err != nil {
-			err = fmt.Errorf("open the sandbox: %w", err)
-		} else {
-			r, err = prepare(ctx, &x.cfg, x.stream, s)
+		var err error
+		if m.session == nil {
+			if m.session, err = m.OpenSession(ctx, ef.Workspace, x.stream.Send); err != nil {
+				err = fmt.Errorf("open the sandbox: %w", err)
+			}
+		}
+		if err == nil {
+			err = x.prepare(ctx, m)
 		}
 		end := func() (run.Event, error) {
 			x.landed(ef.ID)
-			x.session, x.ready = s, r
+			if was == nil && m.session != nil {
+				x.opened = append(x.opened, m)
+			}
 			if err != nil {
 				x.keepCause(err)
 				return run.SandboxFailed{Time: x.cfg.Now(), Effect: ef.ID, Error: calling.FailureOf("sandbox", err)}, nil //nolint:nilerr // the event is the failure
 			}
 			return run.SandboxPrepared{Time: x.cfg.Now(), Effect: ef.ID}, nil
 		}
-		return result{event: end, drop: func() { x.closeSession(ctx, s, run.Cancelled) }}
+		return result{event: end, drop: func() {
+			if was == nil {
+				x.closeSession(ctx, m.session, run.Cancelled)
+			}
+		}}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runner/calling"
+	"github.com/berth-dev/berth/core/runner/handover"
 	"github.com/berth-dev/berth/core/runner/history"
 )
 
@@ -18,10 +19,14 @@ func (x *executor) plan(c model.ToolCall, item run.Ref) run.PlannedCall {
 	if prior, ok := x.prior[c.CallID]; ok {
 		p.Prior = &prior
 	}
-	if p.Problem = x.ready.tools.Fault(c); p.Problem != nil {
+	if p.Problem = x.now().tools.Fault(c); p.Problem != nil {
 		return p
 	}
-	ruling, err := x.judge(x.ready.tools.Find(c), c, x.state.Agent)
+	t := x.now().tools.Find(c)
+	if h, ok := t.(handover.Tool); ok {
+		p.Handoff = &run.Handoff{Agent: h.Handoff.Agent.Label, Own: h.Handoff.Workspace == "own"}
+	}
+	ruling, err := x.judge(t, c, x.state.Agent)
 	if err != nil {
 		return p // the tool says it itself, and does nothing
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ import (
 // The format of a [Document]. This program writes Version, and reads it and the one before it, where there is one.
 const (
 	Format  = "berth run state"
-	Version = 1
+	Version = 2
 )
 
 // Document is a run as one JSON value: all that another machine with the same project needs to go on. It holds no secret
@@ -87,6 +88,20 @@ func (d Dir) Export(id string, now time.Time) (*Document, error) {
 	for k, v := range h.Saved {
 		doc.Saved[k] = v
 	}
+	for i := range h.State.Calls {
+		c := &h.State.Calls[i]
+		inner, err := d.Export(NestedID(id, c.CallID), now)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		if doc.Nested == nil {
+			doc.Nested = map[string]Document{}
+		}
+		doc.Nested[c.CallID] = *inner
+	}
 	for _, ref := range besides(&h.State) {
 		it, err := v.Get(ref)
 		if err != nil {
@@ -142,6 +157,14 @@ func ReadDocument(data []byte) (*Document, error) {
 
 // Import puts a run into the directory. One that is there already is not touched.
 func (d Dir) Import(doc *Document, now time.Time) (err error) {
+	for callID, inner := range doc.Nested {
+		if inner.RunID != NestedID(doc.RunID, callID) {
+			return fmt.Errorf("run state: the run in call %q has the name %q", callID, inner.RunID)
+		}
+		if err := d.Import(&inner, now); err != nil {
+			return err
+		}
+	}
 	dir, err := d.dir(doc.RunID)
 	if err != nil {
 		return err

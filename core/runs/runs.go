@@ -3,6 +3,9 @@
 // Package runs is the directory of runs: it finds, reads, exports, imports and removes them, and carries decisions from
 // one process to another. The log of a run is the only truth; nothing here keeps a second one.
 //
+// A call of an agent as a tool is a run of its own, beside the outer one under a name that begins with its name: see
+// [NestedID]. What waits for a decision there is told with the outer run, which also takes it along when it goes.
+//
 // # Decisions
 //
 // A call that waits for a decision is in the run's state. Whoever decides, be it the process that performs the run or
@@ -12,12 +15,14 @@ package runs
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +61,7 @@ func (s *Summary) Resumable() bool {
 
 // Waiting is a call that waits for a decision.
 type Waiting struct {
+	Run       string          `json:"run,omitempty"` // that the call belongs to, when it is one in a call of the run
 	Effect    run.EffectID    `json:"effect"`
 	CallID    string          `json:"call_id"`
 	Agent     string          `json:"agent"`
@@ -101,7 +107,7 @@ func (d Dir) IDs() ([]string, error) {
 	}
 	var ids []string
 	for _, e := range entries {
-		if _, err := d.dir(e.Name()); err == nil && e.IsDir() {
+		if _, err := d.dir(e.Name()); err == nil && e.IsDir() && !nested.MatchString(e.Name()) {
 			ids = append(ids, e.Name())
 		}
 	}
@@ -188,6 +194,20 @@ func (d Dir) Read(id string) (*Run, error) {
 	}
 	for i := range s.Calls {
 		c := &s.Calls[i]
+		if c.Stage == run.StageRun && c.Ran {
+			inner, err := d.Read(NestedID(id, c.CallID))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			for _, w := range inner.Waiting {
+				w.Run = cmp.Or(w.Run, inner.Summary.ID)
+				r.Waiting = append(r.Waiting, w)
+				sum.Waiting++
+			}
+		}
 		if c.Stage != run.StageAsk {
 			continue
 		}
@@ -286,7 +306,40 @@ func (d Dir) Remove(id string) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
+	inner, err := d.inside(id)
+	if err != nil {
+		return err
+	}
+	for _, name := range inner {
+		if err := os.RemoveAll(filepath.Join(d.Path, name)); err != nil {
+			return err
+		}
+	}
 	return os.RemoveAll(dir)
+}
+
+// nested are the names of runs inside others.
+var nested = regexp.MustCompile(`\.call-[0-9a-f]{8}$`)
+
+// NestedID names the run of an agent that is called as a tool.
+func NestedID(outer, callID string) string {
+	sum := sha256.Sum256([]byte(callID))
+	return fmt.Sprintf("%s.call-%x", outer, sum[:4])
+}
+
+// inside lists the runs in the calls of a run.
+func (d Dir) inside(id string) ([]string, error) {
+	entries, err := os.ReadDir(d.Path)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), id+".call-") {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
 }
 
 // Latest chooses the run that was worked on last of those that ok takes; empty = none.

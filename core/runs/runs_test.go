@@ -87,7 +87,7 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden := filepath.Join("testdata", "state-v1.json")
+	golden := filepath.Join("testdata", "state-v2.json")
 	if *update {
 		if err := os.WriteFile(golden, b, 0o644); err != nil {
 			t.Fatal(err)
@@ -127,10 +127,30 @@ func TestDocument(t *testing.T) {
 	if err := to.Import(old, now); err == nil || !strings.Contains(err.Error(), "is here already") {
 		t.Errorf("imported twice: %v", err)
 	}
-	for _, bad := range []string{``, `{}`, `{"format":"x"}`, `{"format":"berth run state","version":2}`, `{"format":"berth run state"}`, `{"format":"berth run state","version":1}`} {
+	for _, bad := range []string{``, `{}`, `{"format":"x"}`, `{"format":"berth run state","version":3}`, `{"format":"berth run state"}`, `{"format":"berth run state","version":1}`} {
 		if _, err := runs.ReadDocument([]byte(bad)); err == nil {
 			t.Errorf("%s was read", bad)
 		}
+	}
+}
+
+// What an earlier version exported can be imported.
+func TestFirstDocumentIsRead(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", "state-v1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := runs.ReadDocument(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := runs.Dir{Path: t.TempDir()}
+	if err := d.Import(doc, now); err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Read(doc.RunID)
+	if err != nil || r.State.Version != 1 || len(r.Waiting) != 1 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

@@ -36,6 +36,7 @@ type Config struct {
 	Spec       *spec.Sandbox  // nil = all defaults
 	Manifest   *spec.Manifest // nil = an empty workspace
 	RunAs      string         // user of the agent's commands; empty = the driver's default
+	Users      []string       // others that commands may run as
 	Vars       spec.RunVars
 	Labels     map[string]string
 	CacheDir   string
@@ -279,7 +280,7 @@ func request(ctx context.Context, cfg Config, contents *manifest.Contents, progr
 	for _, g := range m.Grants {
 		req.Grants = append(req.Grants, driver.PathGrant{Path: g.Path, HostPath: g.HostPath, ReadOnly: g.ReadOnly, Description: g.Description})
 	}
-	req.Accounts = accounts(m, cfg.RunAs)
+	req.Accounts = accounts(m, append([]string{cfg.RunAs}, cfg.Users...)...)
 	if m.OwnByRunAs {
 		req.Workspace.Owner = cfg.RunAs
 	}
@@ -307,7 +308,7 @@ func firstLife(l spec.Lifetime) time.Duration {
 	return l.Max
 }
 
-func accounts(m *spec.Manifest, runAs string) driver.Accounts {
+func accounts(m *spec.Manifest, workers ...string) driver.Accounts {
 	var a driver.Accounts
 	seen := map[string]bool{}
 	user := func(name string) {
@@ -325,7 +326,9 @@ func accounts(m *spec.Manifest, runAs string) driver.Accounts {
 			user(u)
 		}
 	}
-	user(runAs)
+	for _, u := range workers {
+		user(u)
+	}
 	return a
 }
 

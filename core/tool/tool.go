@@ -8,6 +8,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 )
 
@@ -74,6 +75,10 @@ type Recovering interface {
 // ErrUnsure says that a call may have been made, and that nobody can know.
 var ErrUnsure = errors.New("the call may have been made by a process that ended")
 
+// ErrSuspended says that a call cannot go on for now, and that a resume can take it up: the call is made again, with
+// [Call.Again], by a [Recovering] tool that keeps by itself how far it came.
+var ErrSuspended = errors.New("the call waits, and a resume takes it up")
+
 // EndRun marks an error of a call as one that ends the run: a policy, a broken invariant.
 func EndRun(err error) error { return &endRun{err} }
 
@@ -101,8 +106,20 @@ type Call struct {
 	// Save keeps one JSON value for the case that this process ends during the call. It is on stable storage when Save
 	// returns; with an error it is not, and the call must not go on. It is never nil.
 	Save func(value []byte) error
+	// Left is what the run may still use, as of the start of the call.
+	Left Budget
+	// Tell puts an event into the run's stream. It is never nil.
+	Tell func(event.Data)
 	// Progress may be called with parts of the output while the call runs. It is never nil.
 	Progress func(Progress)
+}
+
+// Budget is what may be used; zero = no bound.
+type Budget struct {
+	Tokens    int64
+	MicroUSD  int64
+	ToolCalls int
+	Time      time.Duration
 }
 
 // Progress is news of a running call.
@@ -120,6 +137,9 @@ type Result struct {
 	Summary string
 	// Detail is for the run log and the event stream, as JSON: exit code, files, dropped bytes.
 	Detail map[string]any
+	// Usage and MicroUSD are what the call itself used of models.
+	Usage    model.Usage
+	MicroUSD int64
 }
 
 // Image is a picture for the model.

@@ -195,9 +195,12 @@ func turns(ctx context.Context, base string, n int) (size int64, err error) {
 	}
 	none := 0
 	res, err := runner.Run(ctx, runner.Config{
-		RunID: id, Log: log, Model: &talker{turns: n}, ModelName: "none",
-		Run:   &spec.Run{Agent: &spec.Agent{Label: "a"}, Input: "go", MaxTurns: &none},
-		Tools: func(runner.Session) ([]tool.Tool, error) { return []tool.Tool{noop{}}, nil },
+		RunID: id, Log: log,
+		Run: &spec.Run{Agent: &spec.Agent{Label: "a"}, Input: "go", MaxTurns: &none},
+		Member: runner.Member{
+			Model: &talker{turns: n}, ModelName: "none",
+			Tools: func(runner.Session) ([]tool.Tool, error) { return []tool.Tool{noop{}}, nil },
+		},
 	})
 	if err = errors.Join(err, log.Close()); err != nil {
 		return 0, err

@@ -28,12 +28,19 @@ const modelEnv = "OPENAI_DEFAULT_MODEL"
 
 const apiReplay = "replay"
 
-// Model makes the model that a run uses. Wish overrides what run and agent say, usual is the name where nothing says one;
-// empty = no wish, and what the environment says.
-func Model(ctx context.Context, p *spec.Project, r *spec.Run, wish, usual string) (m model.Model, name string, err error) {
+// Choice is a model with the settings of its calls.
+type Choice struct {
+	Model    model.Model
+	Name     string
+	Settings *spec.ModelSettings // what run, agent and model block say; nil = nothing
+}
+
+// Model makes the model that an agent uses in a run. Wish overrides what run and agent say, usual is the name where nothing
+// says one; empty = no wish, and what the environment says.
+func Model(ctx context.Context, p *spec.Project, r *spec.Run, a *spec.Agent, wish, usual string) (Choice, error) {
 	choice := r.Model
 	if choice == nil {
-		choice = r.Agent.Model
+		choice = a.Model
 	}
 	if wish != "" {
 		choice = &spec.ModelChoice{Name: wish}
@@ -44,20 +51,25 @@ func Model(ctx context.Context, p *spec.Project, r *spec.Run, wish, usual string
 	if choice == nil {
 		choice = &spec.ModelChoice{}
 	}
-	name, provider := choice.Name, choice.Provider
-	if b := choice.Model; b != nil {
-		name, provider = b.Name, b.Provider
-		if len(b.Fallback) > 0 {
-			return nil, "", errs.New(errs.Unsupported, "model %q has fallbacks, which berth cannot do yet", b.Label)
-		}
-		r.Settings = r.Settings.Over(r.Agent.Settings.Over(b.Settings))
-	} else {
-		r.Settings = r.Settings.Over(r.Agent.Settings)
+	if choice.Model == nil {
+		m, name, err := one(ctx, p, choice.Provider, choice.Name, usual)
+		return Choice{Model: m, Name: name, Settings: r.Settings.Over(a.Settings)}, err
 	}
+	b := choice.Model
+	if len(b.Fallback) > 0 {
+		return Choice{}, errs.New(errs.Unsupported, "model %q has fallbacks, which berth cannot do yet", b.Label)
+	}
+	m, name, err := one(ctx, p, b.Provider, b.Name, usual)
+	return Choice{Model: m, Name: name, Settings: r.Settings.Over(a.Settings.Over(b.Settings))}, err
+}
+
+// one makes the model of a provider.
+func one(ctx context.Context, p *spec.Project, provider *spec.ModelProvider, name, usual string) (model.Model, string, error) {
 	if prefix, rest, ok := strings.Cut(name, "/"); ok && provider == nil && p.Providers[prefix] != nil {
 		provider, name = p.Providers[prefix], rest
 	}
 	if provider == nil {
+		var err error
 		if provider, err = onlyProvider(p); err != nil {
 			return nil, "", err
 		}
@@ -72,11 +84,11 @@ func Model(ctx context.Context, p *spec.Project, r *spec.Run, wish, usual string
 		}
 		return replay.New(t), "replay", nil
 	}
-	o, err := openai.New(ctx, openai.Config{Provider: provider})
+	m, err := openai.New(ctx, openai.Config{Provider: provider})
 	if err != nil {
 		return nil, "", err
 	}
-	return o, name, nil
+	return m, name, nil
 }
 
 // onlyProvider is the provider of a project that has one; nil when it has none.

@@ -193,6 +193,12 @@ func (s *textShower) show(ev event.Event) bool {
 		if d.Hint != "" {
 			s.line("hint: %s", d.Hint)
 		}
+	case event.AgentChanged:
+		s.line("%s", s.paint(bold, "agent "+oneLine(d.To))+" takes over from "+oneLine(d.From))
+	case event.GuardrailAsked:
+		if d.Tripped {
+			s.line("%s guardrail %s tripped", s.paint(red, "!"), oneLine(d.Guardrail))
+		}
 	case event.TurnStarted:
 		s.note = fmt.Sprintf("turn %d: the model thinks", ev.Turn)
 		s.text.Reset()

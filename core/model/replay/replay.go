@@ -60,14 +60,23 @@ func (m *Model) Stream(ctx context.Context, req *model.Request) iter.Seq2[model.
 }
 
 func (m *Model) next(req *model.Request) (*model.Response, error) {
-	n := m.position(req.Items)
-	if n >= len(m.transcript.Turns) {
+	var turns []*Turn
+	for i := range m.transcript.Turns {
+		if t := &m.transcript.Turns[i]; t.InCall == req.Call {
+			turns = append(turns, t)
+		}
+	}
+	n := req.Turn - 1
+	if req.Call == "" && !req.Cut {
+		n = m.position(req.Items)
+	}
+	if n >= len(turns) {
 		return nil, &model.Error{
 			Kind: model.ErrReplay, Message: fmt.Sprintf("the transcript ends after %d turns, the run wants another", n),
 			Hint: "the run went another way than the transcript; record it again with --record",
 		}
 	}
-	t := &m.transcript.Turns[n]
+	t := turns[n]
 	if err := t.check(n, req.Items); err != nil {
 		return nil, err
 	}
@@ -167,7 +176,11 @@ func messageText(it model.Item) string {
 // Recorder passes everything on to a model and writes its answers as a transcript.
 type Recorder struct {
 	model.Model
+	to *tape
+}
 
+// tape is where recorders write.
+type tape struct {
 	mu  sync.Mutex
 	w   io.Writer // guarded by mu
 	err error     // guarded by mu
@@ -175,20 +188,23 @@ type Recorder struct {
 
 // NewRecorder starts a transcript on w.
 func NewRecorder(m model.Model, name string, w io.Writer) (*Recorder, error) {
-	r := &Recorder{Model: m, w: w}
-	return r, r.write(header{Version: version, Model: name})
+	r := &Recorder{Model: m, to: &tape{w: w}}
+	return r, r.to.write(header{Version: version, Model: name})
 }
+
+// Of writes the answers of another model into the same transcript.
+func (r *Recorder) Of(m model.Model) *Recorder { return &Recorder{Model: m, to: r.to} }
 
 // Stream passes the events on. An answer is written when it is complete, before the reader gets it.
 func (r *Recorder) Stream(ctx context.Context, req *model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		for ev, err := range r.Model.Stream(ctx, req) {
 			if done, ok := ev.(model.Done); ok && err == nil {
-				t := Turn{ResponseID: done.Response.ID, Usage: &done.Response.Usage, Items: []json.RawMessage{}}
+				t := Turn{InCall: req.Call, ResponseID: done.Response.ID, Usage: &done.Response.Usage, Items: []json.RawMessage{}}
 				for _, it := range done.Response.Items {
 					t.Items = append(t.Items, it.Raw)
 				}
-				if werr := r.write(t); werr != nil {
+				if werr := r.to.write(t); werr != nil {
 					yield(nil, fmt.Errorf("write the transcript: %w", werr))
 					return
 				}
@@ -200,7 +216,7 @@ func (r *Recorder) Stream(ctx context.Context, req *model.Request) iter.Seq2[mod
 	}
 }
 
-func (r *Recorder) write(v any) error {
+func (r *tape) write(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err

@@ -40,6 +40,10 @@ type Turn struct {
 	Say    string   `json:"say,omitempty"`
 	Calls  []Call   `json:"calls,omitempty"`
 
+	// InCall is the call of an agent as a tool whose run gets the answer; empty = the outer run. Each such run has turns of
+	// its own.
+	InCall string `json:"in_call,omitempty"`
+
 	ResponseID string            `json:"response_id,omitempty"`
 	Items      []json.RawMessage `json:"items,omitempty"`
 	Usage      *model.Usage      `json:"usage,omitempty"`

@@ -24,6 +24,8 @@ type Outcome struct {
 	Res    tool.Result
 	Err    error // ends the run
 	Unsure bool  // nobody knows whether it was made before
+	// Suspended says that it waits, and that a resume takes it up.
+	Suspended bool
 }
 
 // Invoke calls a tool, within its time limit. Whatever the tool does, there is an outcome.
@@ -47,6 +49,8 @@ func Invoke(ctx context.Context, t tool.Tool, name string, call tool.Call) Outco
 		return Outcome{Err: fmt.Errorf("tool %q: %w", name, errs.New(errs.SandboxGone, "%s", res.Error.Message))}
 	case err == nil:
 		return Outcome{Res: res}
+	case errors.Is(err, tool.ErrSuspended):
+		return Outcome{Suspended: true}
 	case errors.Is(err, tool.ErrUnsure):
 		return Outcome{Unsure: true}
 	}
@@ -111,6 +115,8 @@ func Finished(c model.ToolCall, out Outcome, took time.Duration) event.ToolFinis
 		Summary: out.Res.Summary, Detail: out.Res.Detail, Duration: took,
 	}
 	switch {
+	case out.Suspended:
+		ev.OK, ev.Code, ev.Summary = false, "suspended", "waits; berth resume takes it up"
 	case out.Unsure:
 		ev.OK, ev.Code, ev.Summary = false, run.CodeInterrupted, UnsureText
 	case out.Err != nil:

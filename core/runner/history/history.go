@@ -131,3 +131,16 @@ func Read(log Source) (History, error) {
 	}
 	return h, nil
 }
+
+// Begun reports whether a log holds a run.
+func Begun(log Source) (bool, error) {
+	for rec, err := range log.Records() {
+		if err != nil {
+			return false, err
+		}
+		if rec.Type == Step || rec.Type == State {
+			return true, nil
+		}
+	}
+	return false, nil
+}
