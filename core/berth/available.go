@@ -63,8 +63,8 @@ func agentAvailable(a *spec.Agent) error {
 		return unavailable(a.Pos, "agent %q has capabilities of plugins", a.Label)
 	case toolsAvailable(a) != nil:
 		return toolsAvailable(a)
-	case len(a.MCPServers) > 0:
-		return unavailable(a.MCPServers[0].Pos, "agent %q uses MCP server %s.%s", a.Label, a.MCPServers[0].Kind, a.MCPServers[0].Label)
+	case hosted(a) != nil:
+		return unavailable(hosted(a).Pos, "agent %q uses MCP server %s.%s", a.Label, hosted(a).Kind, hosted(a).Label)
 	case a.OutputSchema != nil:
 		return unavailable(a.OutputSchema.Pos, "agent %q has an output schema", a.Label)
 	case remembers(a.Approvals) != nil:
@@ -101,6 +101,16 @@ func toolsAvailable(a *spec.Agent) error {
 			return unavailable(t.Pos, "tool %s.%s has guardrails", t.Kind, t.Label)
 		case t.DeferLoading:
 			return unavailable(t.Pos, "tool %s.%s is only offered when it is searched for", t.Kind, t.Label)
+		}
+	}
+	return nil
+}
+
+// hosted is the first server that the provider reaches.
+func hosted(a *spec.Agent) *spec.MCPServer {
+	for _, s := range a.MCPServers {
+		if s.Kind == "hosted" {
+			return s
 		}
 	}
 	return nil

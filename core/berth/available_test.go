@@ -34,7 +34,7 @@ func TestUnavailable(t *testing.T) {
 		"tool command.x is only offered": func(r *spec.Run) {
 			r.Agent.Tools = []*spec.Tool{{Kind: "command", Label: "x", DeferLoading: true, Pos: at}}
 		},
-		"MCP server stdio.x": func(r *spec.Run) { r.Agent.MCPServers = []*spec.MCPServer{{Kind: "stdio", Label: "x", Pos: at}} },
+		"MCP server hosted.x": func(r *spec.Run) { r.Agent.MCPServers = []*spec.MCPServer{{Kind: "hosted", Label: "x", Pos: at}} },
 		"the input filter \"mine\"": func(r *spec.Run) {
 			r.Agent.Handoffs = []*spec.Handoff{{Agent: &spec.Agent{Label: "b"}, ToolName: "b", InputFilter: "mine", Pos: at}}
 		},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/core/berth/choose"
 	"github.com/berth-dev/berth/core/berth/watch"
+	"github.com/berth-dev/berth/core/mcp"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/spec"
@@ -47,7 +48,10 @@ type Config struct {
 }
 
 // Harness performs runs. It may be used from several goroutines.
-type Harness struct{ cfg Config }
+type Harness struct {
+	cfg   Config
+	lists mcp.Cache
+}
 
 // New makes a harness.
 func New(cfg Config) *Harness {

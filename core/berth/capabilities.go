@@ -8,6 +8,7 @@ import (
 	"path"
 	"strconv"
 
+	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/manifest"
 	"github.com/berth-dev/berth/core/outfit"
 	"github.com/berth-dev/berth/core/prompt"
@@ -19,8 +20,11 @@ import (
 var treeOptions = manifest.TreeOptions{}
 
 // outfit makes what an agent works with; s is nil for one without a sandbox.
-func (r *live) outfit(ctx context.Context, a *spec.Agent, s *sandbox.Session) (*outfit.Outfit, error) {
-	cfg := outfit.Config{Agent: a, Sandbox: r.o.Run.Sandbox, Session: s, Cwd: r.o.Run.Cwd, Vars: r.varsIn(a, s)}
+func (r *live) outfit(ctx context.Context, a *spec.Agent, s *sandbox.Session, emit func(event.Data)) (*outfit.Outfit, error) {
+	cfg := outfit.Config{Agent: a, Sandbox: r.o.Run.Sandbox, Session: s, Cwd: r.o.Run.Cwd, Vars: r.varsIn(a, s), Lists: &r.h.lists}
+	if emit != nil {
+		cfg.Warn = func(message, hint string) { emit(event.Warning{Message: message, Hint: hint}) }
+	}
 	if r.o.Project != nil {
 		cfg.HostDir = r.o.Project.Dir
 	}
@@ -40,6 +44,13 @@ func (r *live) varsIn(a *spec.Agent, s *sandbox.Session) spec.RunVars {
 	return vars
 }
 
+// plainOutfit is what an agent without a sandbox works with.
+func (r *live) plainOutfit(a *spec.Agent) *outfit.Outfit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.plain[a.Label]
+}
+
 // instructions is the system text of an agent.
 func (r *live) instructions(a *spec.Agent, s runner.Session) (string, error) {
 	ws, _ := s.(*workspace)
@@ -49,6 +60,7 @@ func (r *live) instructions(a *spec.Agent, s runner.Session) (string, error) {
 	}
 	parts, err := agentParts(a, r.varsIn(a, in))
 	if err != nil || ws == nil {
+		parts.Capabilities = r.plainOutfit(a).Fragments()
 		return prompt.Build(parts), err
 	}
 	parts.Capabilities = ws.Fragments()

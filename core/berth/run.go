@@ -197,9 +197,9 @@ type live struct {
 	dir string
 
 	mu     sync.Mutex
-	record record           // guarded by mu
-	open   map[string]*held // guarded by mu; the sessions in use, by the label of the agent whose workspace it is
-	plain  []*outfit.Outfit // guarded by mu; of agents without a sandbox
+	record record                    // guarded by mu
+	open   map[string]*held          // guarded by mu; the sessions in use, by the label of the agent whose workspace it is
+	plain  map[string]*outfit.Outfit // guarded by mu; of agents without a sandbox, by label
 }
 
 // held is a session that agents of the run work in.
@@ -295,13 +295,16 @@ func (r *live) tools(ctx context.Context, a *spec.Agent, s runner.Session, suppo
 	if ws != nil {
 		return append(ws.Tools(support), nested...), nil
 	}
-	kit, err := r.outfit(ctx, a, nil)
+	kit, err := r.outfit(ctx, a, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
-	r.plain = append(r.plain, kit)
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	if r.plain == nil {
+		r.plain = map[string]*outfit.Outfit{}
+	}
+	r.plain[a.Label] = kit
 	return append(kit.Tools(support), nested...), nil
 }
 
@@ -427,7 +430,7 @@ func (r *live) workspace(ctx context.Context, a *spec.Agent, where string, emit 
 		return nil, err
 	}
 	w := &workspace{Session: s, run: r, where: where}
-	if w.Outfit, err = r.outfit(ctx, a, s.Session); err != nil {
+	if w.Outfit, err = r.outfit(ctx, a, s.Session, emit); err != nil {
 		return nil, errors.Join(err, w.leave(context.WithoutCancel(ctx), run.Failed))
 	}
 	return w, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-dev/berth/core/capability/filesystem"
 	"github.com/berth-dev/berth/core/capability/shell"
 	"github.com/berth-dev/berth/core/hostproc"
+	"github.com/berth-dev/berth/core/mcp"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/sandbox"
 	"github.com/berth-dev/berth/core/spec"
@@ -27,6 +28,10 @@ type Config struct {
 	Cwd     string // in the sandbox, where commands start; empty = the workspace root
 	HostDir string // of the project: where commands of the host start
 	Vars    spec.RunVars
+	// Warn tells a person what is amiss and does not end the run; nil = nobody looks, and the model is told.
+	Warn func(message, hint string)
+	// Lists keeps tool lists of MCP servers; nil = nothing is kept.
+	Lists *mcp.Cache
 }
 
 // Outfit is what an agent has. Without a session it has what needs none.
@@ -34,10 +39,12 @@ type Outfit struct {
 	shell    *shell.Shell
 	files    *filesystem.Filesystem
 	declared []tool.Tool
+	servers  *mcp.Servers
+	notes    []string // what is amiss, where no person looks
 }
 
 // New makes an outfit. The caller closes it.
-func New(_ context.Context, cfg Config) (*Outfit, error) {
+func New(ctx context.Context, cfg Config) (*Outfit, error) {
 	o := &Outfit{}
 	a := cfg.Agent
 	if cfg.Session != nil {
@@ -61,7 +68,29 @@ func New(_ context.Context, cfg Config) (*Outfit, error) {
 		}
 		o.declared = append(o.declared, made)
 	}
-	return o, nil
+	return o, o.connect(ctx, &cfg)
+}
+
+// connect reaches the agent's servers.
+func (o *Outfit) connect(ctx context.Context, cfg *Config) error {
+	if len(cfg.Agent.MCPServers) == 0 {
+		return nil
+	}
+	mc := mcp.Config{
+		Servers: cfg.Agent.MCPServers, Host: hostproc.Host{Dir: cfg.HostDir}, Dir: cfg.Cwd, User: cfg.Agent.RunAs, Warn: cfg.Warn, Cache: cfg.Lists,
+	}
+	if cfg.Session != nil {
+		mc.Sandbox = cfg.Session
+	}
+	if mc.Warn == nil {
+		mc.Warn = func(message, _ string) { o.notes = append(o.notes, "Note: "+message) }
+	}
+	for _, t := range o.Tools(model.Support{}) {
+		mc.Taken = append(mc.Taken, t.Spec().Name)
+	}
+	var err error
+	o.servers, err = mcp.Connect(ctx, mc)
+	return err
 }
 
 // enabled evaluates the attribute of that name; without it a thing is.
@@ -129,11 +158,14 @@ func (o *Outfit) Tools(support model.Support) []tool.Tool {
 	if o.shell != nil {
 		out = append(out, o.shell.Tools(support)...)
 	}
-	return append(out, o.declared...)
+	return append(append(out, o.declared...), o.servers.Tools()...)
 }
 
 // Fragments are what the model is told about what it has.
 func (o *Outfit) Fragments() []string {
+	if o == nil {
+		return nil
+	}
 	var out []string
 	if o.files != nil {
 		out = append(out, o.files.Instructions())
@@ -141,15 +173,16 @@ func (o *Outfit) Fragments() []string {
 	if o.shell != nil {
 		out = append(out, o.shell.Instructions())
 	}
-	return out
+	return append(out, o.notes...)
 }
 
 // Close ends what runs.
 func (o *Outfit) Close(ctx context.Context) error {
+	err := o.servers.Close(ctx)
 	if o.shell == nil {
-		return nil
+		return err
 	}
-	return o.shell.Close(ctx)
+	return errors.Join(err, o.shell.Close(ctx))
 }
 
 func deref[T any](p *T) (v T) {
