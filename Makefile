@@ -23,6 +23,7 @@ help: ## list the targets
 build: guest ## build berth and its drivers into bin/
 	mkdir -p bin
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/berth ./core/cmd/berth
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/berth-mount-rclone ./mounts/rclone
 	for d in $(DRIVERS); do $(GO) build -ldflags '$(LDFLAGS)' -o bin/berth-driver-$$d ./plugins/$$d; done
 
 # The guest runs inside sandboxes. Drivers carry it for each processor that Linux sandboxes have.

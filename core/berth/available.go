@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/berth-dev/berth/core/mount"
 	"github.com/berth-dev/berth/core/runner/handover"
 	"github.com/berth-dev/berth/core/spec"
 )
@@ -156,7 +157,9 @@ func manifestAvailable(m *spec.Manifest) error {
 	}
 	for i := range m.Entries {
 		if e := &m.Entries[i]; e.Kind == spec.EntryMount {
-			return unavailable(e.Pos, "the manifest has mount %q", e.Path)
+			if err := mount.Check(e); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

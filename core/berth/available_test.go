@@ -67,7 +67,7 @@ func TestUnavailable(t *testing.T) {
 			r.Agent.Capabilities.Compaction = &spec.CompactionCapability{Policy: "static", Threshold: 0.5, Pos: at}
 		},
 		"mount \"data\"": func(r *spec.Run) {
-			r.Manifest.Entries = append(r.Manifest.Entries, spec.Entry{Kind: spec.EntryMount, Path: "data", Mount: &spec.MountEntry{Kind: "s3"}, Pos: at})
+			r.Manifest.Entries = append(r.Manifest.Entries, spec.Entry{Kind: spec.EntryMount, Path: "data", Mount: &spec.MountEntry{Kind: "s3_files"}, Pos: at})
 		},
 		"has a trace": func(r *spec.Run) { r.Trace = &spec.Trace{ID: "x"} },
 	} {

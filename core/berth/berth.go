@@ -20,6 +20,7 @@ import (
 	"github.com/berth-dev/berth/core/berth/choose"
 	"github.com/berth-dev/berth/core/berth/watch"
 	"github.com/berth-dev/berth/core/mcp"
+	"github.com/berth-dev/berth/core/mount"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/spec"
@@ -36,6 +37,7 @@ type Config struct {
 	Plugins  *plugin.Manager // required; the caller closes it
 	Watch    *watch.Watch    // what Plugins tells; nil = sessions are not told
 	CacheDir string          // for repositories; required
+	Mounts   *mount.Host     // how storage is mounted; nil = not at all
 	RunsDir  string          // of run logs; required
 	// Store gives the state store; it is asked when a sandbox is wanted, and closed by the caller. Required.
 	Store   func(context.Context) (state.Store, error)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/manifest"
+	"github.com/berth-dev/berth/core/mount"
 	"github.com/berth-dev/berth/core/outfit"
 	"github.com/berth-dev/berth/core/prompt"
 	"github.com/berth-dev/berth/core/runner"
@@ -69,6 +70,9 @@ func (r *live) instructions(a *spec.Agent, s runner.Session) (string, error) {
 		cwd = path.Join(ws.Root(), r.o.Run.Cwd)
 	}
 	contents := ws.Contents()
+	if m := contents.Manifest; len(mount.Of(m.Entries)) > 0 {
+		parts.Capabilities = append(parts.Capabilities, mount.Policy(mount.Of(m.Entries), ws.Root(), m.MountCommands))
+	}
 	parts.Sandbox = &prompt.Sandbox{Root: ws.Root(), Cwd: cwd, Tree: contents.Tree(treeOptions), Isolation: ws.Info().Isolation}
 	for _, g := range contents.Manifest.Grants {
 		parts.Sandbox.Grants = append(parts.Sandbox.Grants, prompt.Grant{Path: g.Path, Description: g.Description, ReadOnly: g.ReadOnly})

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/core/config"
 	"github.com/berth-dev/berth/core/config/host"
 	"github.com/berth-dev/berth/core/manifest"
+	"github.com/berth-dev/berth/core/mount"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/state"
@@ -283,6 +284,15 @@ func projectDir(path string) string {
 	return path
 }
 
+// bundled is a program that lies beside berth; empty = where berth lies is not known.
+func bundled(name string) string {
+	exe, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(exe), name)
+}
+
 // harness puts the parts together for a project.
 func (a *app) harness(projectPath string) (*berth.Harness, error) {
 	m, err := a.manager(projectDir(a.path(projectPath)))
@@ -299,7 +309,10 @@ func (a *app) harness(projectPath string) (*berth.Harness, error) {
 	}
 	return berth.New(berth.Config{
 		Confined: confined,
-		Plugins:  m, Watch: &a.watch, CacheDir: cache, RunsDir: a.host.StateStore.Dir,
+		Mounts: &mount.Host{
+			Program: bundled(mount.Program), CacheDir: filepath.Join(cache, "mounts"), Environ: os.Environ(), Redact: &a.redactions,
+		},
+		Plugins: m, Watch: &a.watch, CacheDir: cache, RunsDir: a.host.StateStore.Dir,
 		Store: func(ctx context.Context) (state.Store, error) {
 			return a.stateStore(ctx, projectDir(a.path(projectPath)))
 		},

@@ -138,7 +138,8 @@ func (s *Session) End(ctx context.Context, how string) error {
 			err = pauser.Pause(ctx)
 		}
 	}
-	if err == nil {
+	// After the processes that may write to them, so that nothing comes after the last look.
+	if err = errors.Join(err, s.unmount(ctx)); err == nil {
 		s.LetGo() // what stays is no longer ours: its driver's process may end
 	}
 	if s.cfg.Released != nil {

@@ -57,6 +57,8 @@ type Config struct {
 	Making func(*Fixed) error
 	// Released is called when the session has ended; nil = not wanted.
 	Released func()
+	// Mount brings the manifest's mounts into the workspace, once it is filled; nil = there are none.
+	Mount func(context.Context, *Session) (Mounts, error)
 	// Keep leaves the sandbox stopped at the end, whatever the policy says.
 	Keep bool
 	// Confined names the policy that wants commands to be kept from the host's files; empty = there is none.
@@ -76,6 +78,7 @@ type Session struct {
 	contents *manifest.Contents
 	fixed    *Fixed
 	saver    *saver // nil = the workspace is not saved
+	mounts   Mounts // nil = there are none
 	ports    []event.Port
 	forwards []*portforward.Forward
 }
@@ -187,9 +190,12 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 			return nil, err
 		}
 	}
+	if err := s.mount(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.expose(ctx); err != nil {
 		s.unexpose()
-		return nil, err
+		return nil, errors.Join(err, s.unmount(ctx))
 	}
 	s.keepSaved()
 	cfg.Emit(event.SandboxReady{
@@ -289,11 +295,6 @@ func request(ctx context.Context, cfg Config, contents *manifest.Contents, progr
 			return nil, err
 		}
 	}
-	for i := range m.Entries {
-		if e := &m.Entries[i]; e.Kind == spec.EntryMount {
-			return nil, notYet(fmt.Sprintf("mount %q", e.Path), e.Pos)
-		}
-	}
 	if has(cfg.Driver, driver.TreeTemplate) && len(contents.Members) > 0 {
 		req.Workspace.Template = contents.Digest()
 	}
@@ -353,15 +354,6 @@ func environment(ctx context.Context, req *driver.CreateRequest, v *spec.EnvVar,
 
 func has(d *plugin.Handle, f driver.Feature) bool {
 	return slices.Contains(d.Description().Features, f)
-}
-
-// notYet refuses what the language has and this version does not do.
-func notYet(what string, pos spec.Pos) error {
-	at := ""
-	if pos.File != "" {
-		at = fmt.Sprintf("%s:%d: ", pos.File, pos.Line)
-	}
-	return errs.New(errs.Unsupported, "%s%s is not available in this version of berth", at, what).WithHint("leave it out for now")
 }
 
 // limit bounds a context; a wish of 0 means no bound.

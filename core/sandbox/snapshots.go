@@ -180,6 +180,11 @@ func (s *Session) Save(ctx context.Context) (*snapshot.Record, error) {
 	if cfg == nil {
 		return nil, errNowhere
 	}
+	if s.mounts != nil {
+		if err := s.mounts.Drain(ctx); err != nil {
+			return nil, err // the snapshot would stand for a state that the storage does not have
+		}
+	}
 	var exclude []string
 	if cfg.Policy != nil {
 		exclude = cfg.Policy.Exclude
@@ -268,6 +273,9 @@ func (s *Session) keepSaved() {
 
 // Turn tells that a turn is over: where the policy wants it, the workspace is saved while the model thinks about the next.
 func (s *Session) Turn() {
+	if s.mounts != nil {
+		s.mounts.Turn()
+	}
 	if s.saver == nil || s.persist() != "every_turn" {
 		return
 	}

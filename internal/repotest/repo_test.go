@@ -148,7 +148,13 @@ var rules = []rule{
 	{"core/", module + "/plugins", "the core knows no driver"},
 	{"core/", "github.com/docker", "only plugins/docker links an engine's client"},
 	{"core/", "github.com/moby", "only plugins/docker links an engine's client"},
+	{"core/", "github.com/rclone", "only mounts/rclone links rclone"},
 	{"plugins/", module + "/core", "a driver knows only the sdk"},
+	{"plugins/", "github.com/rclone", "only mounts/rclone links rclone"},
+	{"mounts/", module + "/core", "storage knows nothing of the harness"},
+	{"mounts/", module + "/plugins", "storage knows no driver"},
+	{"mounts/spec", "github.com/rclone", "what can be mounted is data"},
+	{"mounts/spec", "net/http", "what can be mounted is data"},
 	{"core/run/", "os/exec", "the run engine is pure"},
 	{"core/run/", "net/http", "the run engine is pure"},
 }

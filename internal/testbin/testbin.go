@@ -34,6 +34,12 @@ func Guest(t testing.TB) string {
 	return build(t, "berth-guest", "./sdk/guest/cmd/berth-guest", []string{"GOOS=linux", "GOARCH=" + runtime.GOARCH})
 }
 
+// Mount builds the program that speaks with storage and gives its path. It lies beside berth.
+func Mount(t testing.TB) string {
+	t.Helper()
+	return build(t, "berth-mount-rclone", "./mounts/rclone", nil)
+}
+
 // Berth builds the command line and gives its path.
 func Berth(t testing.TB) string {
 	t.Helper()

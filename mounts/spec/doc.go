@@ -149,3 +149,10 @@ func Exposure(kind, credential, tool string) Class {
 	}
 	return Scoped
 }
+
+// Commands are those that a model is told to keep to on remote storage, when a manifest names no others.
+func Commands() []string {
+	return []string{
+		"ls", "find", "stat", "cat", "less", "head", "tail", "du", "grep", "rg", "wc", "sort", "cut", "cp", "tee", "echo", "mkdir", "rm",
+	}
+}

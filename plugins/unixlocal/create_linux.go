@@ -66,6 +66,7 @@ func (d *local) Create(ctx context.Context, req *driver.CreateRequest) (driver.S
 		return nil, err
 	}
 	s := newSandbox(&sandbox{d: d, x: x, m: m, config: c, want: w, ttl: req.OrphanTTL, env: req.Env, secret: req.SecretEnv})
+	s.mounts.Keep(req.Mounts)
 	if err := s.begin(ctx, req.Workspace.Template); err != nil {
 		_ = s.Destroy(context.WithoutCancel(ctx)) // the first error is the one to tell
 		return nil, err
@@ -240,8 +241,12 @@ func (d *local) resume(ctx context.Context, x *store.Session, req *driver.Resume
 	s := newSandbox(&sandbox{
 		d: d, x: x, m: m, config: c, want: w, ttl: req.OrphanTTL, env: req.Env, secret: req.SecretEnv, touched: true, mergeEnv: true,
 	})
+	s.mounts.Keep(req.Mounts)
 	if x.Alive() {
 		if err := s.reattach(ctx); err == nil {
+			if err := s.remount(ctx); err != nil {
+				return nil, err
+			}
 			return d.add(s), nil
 		} else if !errors.Is(err, errs.SandboxGone) {
 			return nil, err

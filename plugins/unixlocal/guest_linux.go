@@ -65,6 +65,12 @@ func (s *sandbox) start(ctx context.Context) error {
 	if err == nil {
 		cl, err = s.connect(ctx)
 	}
+	if err == nil {
+		// Before any command: where storage was, nobody may find an empty directory.
+		if err = s.mounts.Restore(ctx, s.place()); err != nil {
+			_ = cl.Close() // it ends with its guest
+		}
+	}
 	if err != nil {
 		_ = started.End() // the first error is the one to tell
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-dev/berth/plugins/unixlocal/internal/machine"
 	"github.com/berth-dev/berth/plugins/unixlocal/internal/store"
 	"github.com/berth-dev/berth/plugins/unixlocal/internal/template"
+	"github.com/berth-dev/berth/sdk/attach"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/guest/client"
@@ -28,6 +29,7 @@ type sandbox struct {
 	m      *machine.Machine
 	config *config
 	ttl    *time.Duration
+	mounts attach.Set
 	key    string // of the template that the workspace is yet to become
 
 	// gate is held, by a value in it, by who starts or ends the guest; what follows is theirs.

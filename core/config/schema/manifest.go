@@ -119,7 +119,7 @@ func mount() *Block {
 			size("max_size", "Largest size.", defText("2GiB"), example(`"4GiB"`)),
 			dur("write_back", "How long a write may wait.", defText("1s"), example(`"5s"`)),
 			dur("dir_ttl", "How long a listing is believed.", defText("30s"), example(`"5m"`)),
-			num("streams", "Parallel reads of one file.", atLeast(1), defText("4"), example("8"))),
+			num("streams", "Parallel reads of one file.", atLeast(1), defText("1"), example("1"))),
 		single("limits", "Bounds of its operations.",
 			dur("io_timeout", "Bound of one read or write.", defText("10s"), example(`"30s"`)),
 			dur("connect_timeout", "Bound of connecting.", defText("5s"), example(`"10s"`)),

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-dev/berth/plugins/docker/internal/engine"
 	"github.com/berth-dev/berth/plugins/docker/internal/plan"
 	"github.com/berth-dev/berth/plugins/internal/tunnel"
+	"github.com/berth-dev/berth/sdk/attach"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	guestclient "github.com/berth-dev/berth/sdk/guest/client"
@@ -36,6 +37,7 @@ type Box struct {
 	secretEnv map[string]string
 	ttl       *time.Duration
 	tunnels   tunnel.Set
+	mounts    attach.Set
 	removing  atomic.Pointer[chan struct{}] // closed when the removal that goes on is over; nil = none does
 
 	// gate is held, by a value in it, by who starts or ends the container; what follows is theirs.

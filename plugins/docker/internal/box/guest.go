@@ -130,6 +130,11 @@ func (s *Guest) live(ctx context.Context) (*guestclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Before any command: where storage was, nobody may find an empty directory.
+	if err := s.remount(ctx); err != nil {
+		_ = c.Close() // the first error is the one to tell
+		return nil, err
+	}
 	s.guest, s.mergeEnv = c, s.used // its guest may have begun with another environment
 	return c, nil
 }

@@ -127,6 +127,7 @@ func (h *Host) container(ctx context.Context, w *plan.Want) (b *Box, fresh bool,
 	}
 	b = h.newBox(w.Engine, w.Req.SandboxID, rec)
 	b.env, b.secretEnv, b.ttl = w.Req.Env, w.Req.SecretEnv, w.Req.OrphanTTL
+	b.mounts.Keep(w.Req.Mounts)
 	made, err := w.Engine.ContainerCreate(ctx, body)
 	for began := time.Now(); engine.Conflict(err) && ctx.Err() == nil; time.Sleep(conflictLook) {
 		got, e := Find(ctx, w.Engine, w.Req.SandboxID)

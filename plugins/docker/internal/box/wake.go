@@ -20,6 +20,7 @@ import (
 func (h *Host) Found(ctx context.Context, e *engine.Engine, req *driver.ResumeRequest, st *plan.State, got *container.InspectResponse) (Sandbox, error) {
 	b := h.newBox(e, req.SandboxID, nil)
 	b.env, b.secretEnv, b.ttl = req.Env, req.SecretEnv, req.OrphanTTL
+	b.mounts.Keep(req.Mounts)
 	if err := b.took(got); err != nil {
 		return nil, err
 	}
@@ -58,6 +59,9 @@ func (b *Box) wake(ctx context.Context, got *container.InspectResponse) (Sandbox
 	switch {
 	case err == nil:
 		b.guest, b.mergeEnv, b.reattached = c, true, true
+		if err := s.remount(ctx); err != nil {
+			return nil, err
+		}
 	case errors.Is(err, errs.Canceled):
 		return nil, err
 	default:

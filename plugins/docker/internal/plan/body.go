@@ -24,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/plugins/docker/internal/execbox"
 	"github.com/berth-dev/berth/plugins/docker/internal/inside"
 	"github.com/berth-dev/berth/plugins/docker/internal/settings"
+	"github.com/berth-dev/berth/sdk/attach"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )
@@ -65,6 +66,9 @@ func (w *Want) record() *Record {
 		r.Grants = append(r.Grants, driver.PathGrant{Path: path.Clean(g.Path), HostPath: hostPath(g), ReadOnly: g.ReadOnly})
 	}
 	for _, m := range w.Req.Mounts {
+		if m.Strategy == attach.Strategy {
+			continue // it is attached when the container runs
+		}
 		r.Grants = append(r.Grants, driver.PathGrant{Path: under(r.Root, m.Path), HostPath: m.HostPath, ReadOnly: m.ReadOnly})
 	}
 	if c.Network != "none" {

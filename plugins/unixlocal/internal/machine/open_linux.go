@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/sdk/attach"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/guest/confine"
@@ -235,6 +236,9 @@ func (m *Machine) SetupFor(w *Want) (probe.Setup, error) {
 func HostMounts(grants []driver.PathGrant, mounts []driver.MountSpec, root string) ([]driver.PathGrant, error) {
 	list := append([]driver.PathGrant(nil), grants...)
 	for _, m := range mounts {
+		if m.Strategy == attach.Strategy {
+			continue // it is attached when the guest runs
+		}
 		if m.HostPath == "" {
 			return nil, errs.New(errs.Unsupported, "mount %s: this driver only attaches what the machine has mounted already", m.Path).
 				With("feature", "mount."+m.Kind)
