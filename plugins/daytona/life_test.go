@@ -198,6 +198,28 @@ func TestCutConnections(t *testing.T) {
 	}
 }
 
+// The end of a conversation is cut off: the vendor's word that the guest has ended does not come. Nobody waits for it.
+func TestEndIsCut(t *testing.T) {
+	v := newVendor(t, fake.Options{})
+	d := driverAt(t, v, t.TempDir())
+	v.proxy.Inject(faultproxy.Fault{Kind: faultproxy.CutEnd, Match: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/connect") }})
+	req := request(t, nil)
+	s := create(t, d, req)
+	if got := sh(t, s, "echo kept >kept; cat kept"); got != "kept\n" {
+		t.Errorf("%q", got)
+	}
+	if err := s.Stop(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	again, err := resume(t, d, req, s.State())
+	if err != nil || v.proxy.Hits() == 0 {
+		t.Fatalf("resume: %v, after %d faults", err, v.proxy.Hits())
+	}
+	if got := sh(t, again, "cat kept"); got != "kept\n" {
+		t.Errorf("a file of before: %q", got)
+	}
+}
+
 // More at once than the vendor's queue takes: it cuts the reader off, and nothing is lost.
 func TestManyOutputs(t *testing.T) {
 	v := newVendor(t, fake.Options{})

@@ -247,8 +247,8 @@ func TestOnlyLifetimeCallsMoveTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	sh(t, again, "cat x")
-	if _, err := again.(driver.Inspector).Inspect(t.Context()); err != nil {
-		t.Error(err)
+	if at, err := again.(driver.Inspector).Inspect(t.Context()); err != nil || at.Display["memory"] != "1 of 512 MiB" || at.Display["cpu"] != "1.5 % of 2" {
+		t.Errorf("%+v, %v", at.Display, err)
 	}
 	if now := info(t, d, b).EndAt; !now.Equal(before) {
 		t.Errorf("the end moved from %v to %v", before, now)
@@ -493,6 +493,40 @@ func TestNetworkPolicy(t *testing.T) {
 		}
 		if mode == "allow_list" && !strings.Contains(asked, `"allowOut":["pypi.org","10.0.0.0/8"],"denyOut":["0.0.0.0/0"]`) {
 			t.Errorf("%s", asked)
+		}
+	}
+}
+
+// Headers with secrets, and tokens, are asked for as the configuration says, and show nowhere else.
+func TestHeadersAndIdentities(t *testing.T) {
+	s := newService(t)
+	d, l := s.newDriver(t)
+	header := func(name, value string) map[string]any {
+		return map[string]any{"domain": "api.example.com", "name": name, "value": value}
+	}
+	b := create(t, d, request(t, map[string]any{
+		"identity_tokens": map[string]string{"registry": "registry.example.com"},
+		"inject_header":   []any{header("Authorization", "Bearer canary-of-a-header"), header("X-Team", "search")},
+	}))
+	const rules = `"rules":{"api.example.com":[{"transform":{"headers":{"Authorization":"Bearer canary-of-a-header","X-Team":"search"}}}]}`
+	asked := s.fake.Asked(b.State().Display["sandbox"])
+	if !strings.Contains(asked, rules) || !strings.Contains(asked, `"iam":{"tokens":{"registry":{"audience":"registry.example.com","tokenType":"JWT-SVID"}}}`) {
+		t.Errorf("%s", asked)
+	}
+	if text := fmt.Sprintf("%s %v %s", b.State().Data, b.State().Display, l.String()) + sh(t, b, "env"); strings.Contains(text, "canary-of-a-header") {
+		t.Error("a header's secret shows")
+	}
+	var many []any
+	for i := range 21 {
+		many = append(many, header(fmt.Sprintf("X-%d", i), "x"))
+	}
+	for name, config := range map[string]map[string]any{
+		"too many headers": {"inject_header": many},
+		"a long value":     {"inject_header": []any{header("X", strings.Repeat("x", 2049))}},
+		"too many tokens":  {"identity_tokens": map[string]string{"a": "x", "b": "x", "c": "x", "d": "x", "e": "x", "f": "x"}},
+	} {
+		if _, err := d.Create(t.Context(), request(t, config)); !errors.Is(err, errs.ConfigInvalid) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

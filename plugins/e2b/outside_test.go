@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/berth-dev/berth/plugins/e2b/internal/fakee2b"
 	"github.com/berth-dev/berth/sdk/conformance"
 )
 
 const (
 	envNPM  = "BERTH_E2B_NPM"  // a directory with node_modules/e2b
 	envLive = "BERTH_E2B_LIVE" // the service itself may be used, and paid
+	envEnvd = "BERTH_E2B_ENVD" // the program of the vendor's daemon, built from its source
 )
 
 // script is a session with the vendor's client: make, run, write, read, list, pause, resume, end.
@@ -72,6 +74,23 @@ func TestVendorsClient(t *testing.T) {
 	}
 	if left := s.fake.Alive(); len(left) > 0 {
 		t.Errorf("%v are left", left)
+	}
+}
+
+// The suite with the vendor's own daemon in the sandboxes, behind the fake of all else.
+func TestVendorsDaemon(t *testing.T) {
+	program := os.Getenv(envEnvd)
+	if program == "" {
+		t.Skipf("%s names no program of the vendor's daemon", envEnvd)
+	}
+	s := newService(t)
+	s.fake.UseDaemon(program)
+	conformance.Run(t, conformance.Options{
+		Binary: "/proc/self/exe", Env: []string{asDriver + "=1"}, Parallel: 2, Repeat: 3, Lives: 5, Faults: true, Secrets: []string{fakee2b.Key},
+		ProcessConfig: values(t, s.process(nil)), SandboxConfig: values(t, map[string]any{}),
+	})
+	if left := s.fake.Alive(); len(left) > 0 {
+		t.Errorf("the service still has %v", left)
 	}
 }
 

@@ -29,6 +29,7 @@ type CreateRequest struct {
 	Metadata            map[string]string `json:"metadata,omitempty"`
 	EnvVars             map[string]string `json:"envVars,omitempty"` // of every process
 	VolumeMounts        []VolumeMount     `json:"volumeMounts,omitempty"`
+	Identity            *Identity         `json:"iam,omitempty"`
 }
 
 // AutoResume says whether traffic wakes a paused sandbox.
@@ -43,6 +44,29 @@ type Network struct {
 	DenyOut            []string     `json:"denyOut,omitempty"`
 	MaskRequestHost    string       `json:"maskRequestHost,omitempty"`
 	EgressProxy        *EgressProxy `json:"egressProxy,omitempty"`
+	// Rules are of requests to domains, 10 at most; each has one rule.
+	Rules map[string][]Rule `json:"rules,omitempty"`
+}
+
+// Rule changes requests on their way out.
+type Rule struct {
+	Transform Transform `json:"transform"`
+}
+
+// Transform puts headers into requests, 20 at most. The sandbox does not see them.
+type Transform struct {
+	Headers map[string]string `json:"headers"`
+}
+
+// Identity makes tokens by which others know the sandbox, 5 at most, by name.
+type Identity struct {
+	Tokens map[string]IdentityToken `json:"tokens"`
+}
+
+// IdentityToken is a token for an audience. Its type is JWT-SVID.
+type IdentityToken struct {
+	Audience string `json:"audience"`
+	Type     string `json:"tokenType"`
 }
 
 // EgressProxy is what a sandbox's traffic goes through.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -361,7 +362,24 @@ func (b *Box) Inspect(ctx context.Context) (driver.Info, error) {
 		return info, err
 	}
 	info.Status, info.Deadline = Status(got.State), got.EndAt
+	if info.Status == driver.StatusRunning {
+		b.measure(ctx, info.Display)
+	}
 	return info, nil
+}
+
+// measure adds what the service has measured last, as far as it tells.
+func (b *Box) measure(ctx context.Context, display map[string]string) {
+	all, err := b.host.API.Metrics(ctx, b.st.Sandbox, time.Time{}, time.Time{})
+	if err != nil || len(all) == 0 {
+		b.host.Log.Debug("the service tells no measurements", "sandbox", b.id, "error", err)
+		return
+	}
+	m := all[len(all)-1]
+	const mib = 1 << 20
+	display["cpu"] = fmt.Sprintf("%.1f %% of %d", m.CPUUsedPct, m.CPUCount)
+	display["memory"] = fmt.Sprintf("%d of %d MiB", m.MemUsed/mib, m.MemTotal/mib)
+	display["disk"] = fmt.Sprintf("%d of %d MiB", m.DiskUsed/mib, m.DiskTotal/mib)
 }
 
 // Status is where a sandbox is in its life.

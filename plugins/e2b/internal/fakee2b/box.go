@@ -99,6 +99,16 @@ func (b *box) boot() error {
 	if b.req.Secure {
 		cfg.Token = b.token
 	}
+	if b.f.daemon != "" {
+		cfg.Daemon = "/opt/envd"
+		program, err := os.ReadFile(b.f.daemon)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(b.dir, cfg.Daemon), program, 0o755) //nolint:gosec // others run it too
+		}
+		if err != nil {
+			return err
+		}
+	}
 	in, err := json.Marshal(cfg)
 	if err != nil {
 		return err

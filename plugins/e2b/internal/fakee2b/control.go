@@ -84,6 +84,9 @@ type request struct {
 	Metadata            map[string]string `json:"metadata"`
 	EnvVars             map[string]string `json:"envVars"`
 	VolumeMounts        []any             `json:"volumeMounts"`
+	IAM                 *struct {
+		Tokens map[string]struct{ Audience, TokenType string }
+	}
 
 	body []byte // as it came
 }
@@ -94,6 +97,9 @@ type networkRules struct {
 	DenyOut            []string `json:"denyOut"`
 	MaskRequestHost    string   `json:"maskRequestHost"`
 	EgressProxy        any      `json:"egressProxy"`
+	Rules              map[string][]struct {
+		Transform struct{ Headers map[string]string }
+	}
 }
 
 // wrong says what the vendor has against the rules.
@@ -105,6 +111,19 @@ func (n *networkRules) wrong() string {
 		_, e1 := netip.ParseAddr(s)
 		_, e2 := netip.ParsePrefix(s)
 		return e1 == nil || e2 == nil
+	}
+	if len(n.Rules) > 10 {
+		return "network rules can have at most 10 domains"
+	}
+	for domain, rules := range n.Rules {
+		if len(rules) != 1 || len(rules[0].Transform.Headers) > 20 {
+			return "a domain can have one transform, with at most 20 headers: " + domain
+		}
+		for name, value := range rules[0].Transform.Headers {
+			if len(name) > 64 || len(value) > 2048 {
+				return "a header's name or value is too long: " + domain
+			}
+		}
 	}
 	for _, s := range n.DenyOut {
 		if !address(s) {
@@ -167,6 +186,9 @@ func (f *Fake) create(w http.ResponseWriter, r *http.Request) {
 		return
 	case req.Network != nil && req.Network.EgressProxy != nil:
 		refuse(w, http.StatusForbidden, "", "egress proxy is not enabled for this team")
+		return
+	case req.IAM != nil && len(req.IAM.Tokens) > 5:
+		refuse(w, http.StatusBadRequest, "", "at most 5 identity tokens are allowed")
 		return
 	case len(req.VolumeMounts) > 0:
 		refuse(w, http.StatusBadRequest, "", "use of volumes is not enabled")

@@ -41,6 +41,7 @@ type Fake struct {
 	dir    string
 	server *httptest.Server
 	mux    *http.ServeMux
+	daemon string // the vendor's own; empty = the fake one
 
 	mu        sync.Mutex
 	boxes     map[string]*box      // guarded by mu
@@ -56,6 +57,9 @@ func New(dir string) *Fake {
 	f.server = httptest.NewServer(f)
 	return f
 }
+
+// UseDaemon makes the sandboxes to come run the vendor's own daemon, a program of this machine.
+func (f *Fake) UseDaemon(program string) { f.daemon = program }
 
 // URL is the address of everything.
 func (f *Fake) URL() string { return f.server.URL }

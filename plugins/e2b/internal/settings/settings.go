@@ -52,7 +52,22 @@ type Config struct {
 	ProxyPassword string            `berth:"egress_proxy_password"`
 	Volumes       map[string]string `berth:"volumes"`
 	Metadata      map[string]string `berth:"metadata"`
+	Identities    map[string]string `berth:"identity_tokens"`
+	InjectHeaders []Header          `berth:"inject_header"`
 }
+
+// Header is one header that is put into requests.
+type Header struct {
+	Domain string `berth:"domain"`
+	Name   string `berth:"name"`
+	Value  string `berth:"value"`
+}
+
+// The service's own bounds.
+const (
+	maxDomains, maxHeaders, maxHeaderName, maxHeaderValue = 10, 20, 64, 2048
+	maxIdentities                                         = 5
+)
 
 // ProcessSchema describes the driver block.
 func ProcessSchema() *schema.Schema {
@@ -164,7 +179,24 @@ func SandboxSchema() *schema.Schema {
 				Name: "metadata", Type: schema.MapOf(schema.String), Default: map[string]string{},
 				Doc: "More metadata of the sandbox, for the service's lists. Names that begin with berth_ are the driver's own.", Example: `{ team = "search" }`,
 			},
+			{
+				Name: "identity_tokens", Type: schema.MapOf(schema.String), Default: map[string]string{},
+				Doc:     "Tokens by which others know the sandbox: the audience of each, by its name. Five at most. The service has to have enabled them.",
+				Example: `{ registry = "registry.example.com" }`,
+			},
 		},
+		Blocks: []schema.NestedBlock{{
+			Type: "inject_header", Nesting: schema.List, Max: maxDomains * maxHeaders,
+			Block: schema.Block{
+				Doc: "A header that the service puts into requests of the sandbox to a domain. The sandbox does not see it: a secret stays outside. " +
+					"Ten domains at most, with twenty headers each. The template's daemon has to be 0.5.13 or later.",
+				Attributes: []schema.Attribute{
+					{Name: "domain", Type: schema.String, Required: true, Doc: "The domain.", Example: `"api.example.com"`},
+					{Name: "name", Type: schema.String, Required: true, Doc: "The header's name.", Example: `"Authorization"`},
+					{Name: "value", Type: schema.String, Required: true, Sensitive: true, Doc: "The header's value.", Example: `secret.api`},
+				},
+			},
+		}},
 	}}
 }
 
@@ -205,6 +237,24 @@ func (c *Config) check() error {
 		return wrong("auto_resume", errs.New(errs.ConfigInvalid, "only a sandbox that is paused with its memory wakes on traffic").
 			WithHint("set on_timeout = \"pause\" and pause_memory = true"))
 	}
+	rules := c.rules()
+	if len(rules) > maxDomains {
+		return wrong("inject_header", errs.New(errs.ConfigInvalid, "headers for %d domains: the service takes %d", len(rules), maxDomains))
+	}
+	for domain, r := range rules {
+		if len(r[0].Transform.Headers) > maxHeaders {
+			return wrong("inject_header", errs.New(errs.ConfigInvalid, "%d headers for %s: the service takes %d", len(r[0].Transform.Headers), domain, maxHeaders))
+		}
+	}
+	for _, h := range c.InjectHeaders {
+		if len(h.Name) > maxHeaderName || len(h.Value) > maxHeaderValue {
+			return wrong("inject_header", errs.New(errs.ConfigInvalid, "the header %.64s for %s is too long: a name has %d bytes at most, a value %d",
+				h.Name, h.Domain, maxHeaderName, maxHeaderValue))
+		}
+	}
+	if len(c.Identities) > maxIdentities {
+		return wrong("identity_tokens", errs.New(errs.ConfigInvalid, "%d identity tokens: the service makes %d", len(c.Identities), maxIdentities))
+	}
 	for k := range c.Metadata {
 		if strings.HasPrefix(k, MetaPrefix) {
 			return wrong("metadata", errs.New(errs.ConfigInvalid, "%q begins with %s, as the driver's own metadata does", k, MetaPrefix))
@@ -240,7 +290,13 @@ func (c *Config) Request(timeout time.Duration, template string, metadata map[st
 	r := &client.CreateRequest{
 		TemplateID: template, Timeout: int((timeout + time.Second - 1) / time.Second), AutoPause: c.OnTimeout == OnTimeoutPause, Secure: c.Secure,
 		AllowInternetAccess: &c.Internet, Metadata: metadata,
-		Network: &client.Network{AllowPublicTraffic: &c.PublicTraffic, AllowOut: c.AllowOut, DenyOut: c.DenyOut, MaskRequestHost: c.RequestHost},
+		Network: &client.Network{AllowPublicTraffic: &c.PublicTraffic, AllowOut: c.AllowOut, DenyOut: c.DenyOut, MaskRequestHost: c.RequestHost, Rules: c.rules()},
+	}
+	if len(c.Identities) > 0 {
+		r.Identity = &client.Identity{Tokens: map[string]client.IdentityToken{}}
+		for name, audience := range c.Identities {
+			r.Identity.Tokens[name] = client.IdentityToken{Audience: audience, Type: "JWT-SVID"}
+		}
 	}
 	if r.AutoPause && !c.PauseMemory {
 		r.AutoPauseMemory = &c.PauseMemory
@@ -255,4 +311,19 @@ func (c *Config) Request(timeout time.Duration, template string, metadata map[st
 		r.VolumeMounts = append(r.VolumeMounts, client.VolumeMount{Name: name, Path: path})
 	}
 	return r
+}
+
+// rules are the headers by their domains; the last of a name counts.
+func (c *Config) rules() map[string][]client.Rule {
+	if len(c.InjectHeaders) == 0 {
+		return nil
+	}
+	out := map[string][]client.Rule{}
+	for _, h := range c.InjectHeaders {
+		if out[h.Domain] == nil {
+			out[h.Domain] = []client.Rule{{Transform: client.Transform{Headers: map[string]string{}}}}
+		}
+		out[h.Domain][0].Transform.Headers[h.Name] = h.Value
+	}
+	return out
 }

@@ -51,6 +51,9 @@ func Serve() error {
 	if err != nil {
 		return err
 	}
+	if d.cfg.Daemon != "" {
+		return d.relay(l)
+	}
 	mux := http.NewServeMux()
 	d.processes(mux)
 	d.filesystem(mux)

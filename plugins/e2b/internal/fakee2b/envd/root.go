@@ -25,6 +25,8 @@ type Config struct {
 	Env   map[string]string `json:"env"`
 	User  string            `json:"user"`
 	Token string            `json:"token"`
+	// Daemon is the vendor's own, inside; empty = the one here.
+	Daemon string `json:"daemon,omitempty"`
 }
 
 // shared is what a sandbox sees of the machine, read-only.
