@@ -305,6 +305,9 @@ func (d *e2b) Drain(ctx context.Context, policy driver.OrphanPolicy, report func
 		}
 		report(r)
 	}
+	if d.boxed != nil {
+		failed = append(failed, d.boxed.Settle(ctx))
+	}
 	return errors.Join(failed...)
 }
 

@@ -86,8 +86,30 @@ func TestCreateIsCancelled(t *testing.T) {
 	if _, err := d.Create(ctx, request(t, nil)); !errors.Is(err, errs.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if left := s.fake.Alive(); len(left) > 0 {
-		t.Errorf("%v", left)
+	if err := d.boxed.Settle(t.Context()); err != nil || len(s.fake.Alive()) > 0 {
+		t.Errorf("%v, %v", s.fake.Alive(), err)
+	}
+	// The service takes its time: who asks again waits until the first sandbox is gone.
+	slow := make(chan struct{})
+	reached := make(chan struct{})
+	s.proxy.Inject(faultproxy.Fault{Kind: faultproxy.SlowBody, Method: "POST", Path: "/sandboxes", Times: 1, Match: func(*http.Request) bool {
+		close(reached)
+		<-slow
+		return true
+	}})
+	ctx, cancel = context.WithCancelCause(t.Context())
+	go func() {
+		<-reached
+		cancel(errors.New("enough"))
+	}()
+	req := request(t, nil)
+	if _, err := d.Create(ctx, req); !errors.Is(err, errs.Canceled) {
+		t.Errorf("%v", err)
+	}
+	close(slow)
+	b := create(t, d, req)
+	if alive := s.fake.Alive(); len(alive) != 1 || alive[0] != b.State().Display["sandbox"] {
+		t.Errorf("%v are there, and %s is wanted", alive, b.State().Display["sandbox"])
 	}
 }
 

@@ -32,6 +32,8 @@ type Host struct {
 	Over  func(*Box)             // told when a sandbox's value is used no more
 	// Snapshots is what the service does not keep of them.
 	Snapshots keep.Snapshots
+
+	unwanted sync.Map // a channel by the id of a sandbox that nobody waits for any more, closed when it is removed
 }
 
 // Box is one sandbox.

@@ -25,6 +25,9 @@ const (
 
 // Make makes a sandbox, or finds the one that was made under this id.
 func (h *Host) Make(ctx context.Context, req *driver.CreateRequest, cfg *settings.Config, labels map[string]string) (*Box, error) {
+	if err := h.settled(ctx, req.SandboxID); err != nil {
+		return nil, err
+	}
 	info, err := h.find(ctx, req.SandboxID)
 	if err != nil {
 		return nil, err
@@ -98,7 +101,10 @@ func (h *Host) create(ctx context.Context, req *driver.CreateRequest, cfg *setti
 	want := cfg.Request(timeout, cmp.Or(req.NativeSnapshot, cfg.Template), metadata)
 	for n := 1; ; n++ {
 		began := time.Now()
-		made, err := h.API.Create(ctx, want)
+		made, late, err := h.ask(ctx, req.SandboxID, want)
+		if late {
+			return nil, err
+		}
 		if err == nil {
 			if n > 1 {
 				h.removeOthers(ctx, req.SandboxID, made.ID())
