@@ -300,7 +300,12 @@ func (b *Box) destroy(ctx context.Context) error {
 		return nil
 	}
 	b.tunnels.Close()
-	if err := b.host.API.Kill(ctx, b.st.Sandbox); err != nil {
+	// A driver that was killed while it made the sandbox may have got another one that came late.
+	var others sync.WaitGroup
+	others.Go(func() { b.host.removeOthers(ctx, b.id, b.st.Sandbox) })
+	err := b.host.API.Kill(ctx, b.st.Sandbox)
+	others.Wait()
+	if err != nil {
 		return err
 	}
 	b.destroyed = true
