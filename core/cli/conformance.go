@@ -27,6 +27,7 @@ const exitNotRun = ExitUsage
 
 type conformanceFlags struct {
 	config, sandbox string
+	states          string
 	skip            []string
 	junit, json     string
 	list, verbose   bool
@@ -65,6 +66,8 @@ func (a *app) driverConformance() *cobra.Command {
 	l.IntVar(&f.opts.Budget.Sandboxes, "max-sandboxes", 0, "never more than `N` sandboxes at the same time; what needs more is not run")
 	l.IntVar(&f.opts.Budget.Creates, "max-creates", 0, "create `N` sandboxes at most; what needs more is not run")
 	l.DurationVar(&f.opts.Budget.Wall, "max-time", 0, "time for the whole run; what does not fit is not run")
+	l.StringVar(&f.opts.Small, "small", "", "a `DIRECTORY` inside, on a file system of 64 MiB at most, that may be filled")
+	l.StringVar(&f.states, "states", "", "`DIRECTORY` with states of sandboxes that are gone, which have to be understood")
 	l.BoolVar(&f.opts.Faults, "faults", false, "also kill the driver at bad moments")
 	l.BoolVar(&f.opts.Perf, "perf", false, "also measure")
 	l.BoolVar(&f.opts.KeepOnFail, "keep-on-fail", false, "leave the sandboxes of failed checks for a look")
@@ -91,6 +94,12 @@ func (a *app) conformanceOptions(ctx context.Context, program string, f *conform
 	}
 	if f.verbose {
 		f.opts.Log = a.Err
+	}
+	if f.states != "" {
+		var err error
+		if f.opts.States, err = conformance.ReadStates(a.path(f.states)); err != nil {
+			return err
+		}
 	}
 	if f.config == "" {
 		return nil

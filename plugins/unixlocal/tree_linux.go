@@ -68,7 +68,7 @@ func (s *sandbox) importHere(ctx context.Context, key string, opts driver.Import
 	root := s.want.Inside().Root
 	switch {
 	case s.destroyed, s.stopped, s.touched, s.want.Overlay != nil, opts.Owner != "", opts.Group != "",
-		machine.NeedsUsers(s.want.Accounts, s.want.RunAs), s.grantsInside(root):
+		machine.NeedsUsers(s.want.Accounts, s.want.RunAs), s.grantsInside(root), !within(opts.Path, root):
 		return res, false, nil
 	}
 	if key != "" && key == s.key && s.client == nil && isRoot(opts.Path, root) {
@@ -87,6 +87,14 @@ func (s *sandbox) grantsInside(root string) bool {
 		}
 	}
 	return false
+}
+
+// within says whether a path is written as one in the workspace. Others may lead to what is granted, which only the guest sees.
+func within(p, root string) bool {
+	if !path.IsAbs(p) {
+		p = path.Join(root, p)
+	}
+	return strings.HasPrefix(path.Clean(p)+"/", strings.TrimSuffix(root, "/")+"/")
 }
 
 func isRoot(p, root string) bool { return p == "" || path.Clean(p) == "." || path.Clean(p) == root }

@@ -18,8 +18,12 @@ package conformance
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -36,6 +40,8 @@ type (
 	Report = suite.Report
 	// Budget bounds what a run may cost.
 	Budget = suite.Budget
+	// SavedState is the state of a sandbox as the core keeps it.
+	SavedState = suite.SavedState
 	// Result is what became of one check.
 	Result = suite.Result
 	// Feature is what a run said of a feature.
@@ -151,6 +157,30 @@ func Execute(ctx context.Context, opts Options, told func(Result)) (*Report, err
 		return report, context.Cause(ctx)
 	}
 	return report, nil
+}
+
+// ReadStates reads the kept states in a directory, one in each file NAME.json; see [Options].
+func ReadStates(dir string) ([]SavedState, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s holds no state: there is no file *.json", dir)
+	}
+	var out []SavedState
+	for _, name := range files {
+		b, rerr := os.ReadFile(name)
+		var s SavedState
+		if rerr == nil {
+			rerr = json.Unmarshal(b, &s)
+		}
+		if rerr == nil && (s.SandboxID == "" || s.State.Version == 0) {
+			rerr = errors.New(`it is {"sandbox_id": ID, "state": {"version": N, "data": BASE64}}`)
+		}
+		if rerr != nil {
+			return nil, fmt.Errorf("kept state %s: %w", name, rerr)
+		}
+		out = append(out, s)
+	}
+	return out, err
 }
 
 // List writes the names of all checks, as group/check, with what each group proves.

@@ -28,12 +28,21 @@ func TestMain(m *testing.M) {
 }
 
 // everything is what the fake can do besides what it always claims.
-var everything = []driver.Feature{driver.TreeZstd, driver.TreeHostRefs, driver.TreeTemplate}
+var everything = []driver.Feature{driver.TreeZstd, driver.TreeHostRefs, driver.TreeTemplate, driver.PortHTTP, driver.PortPublic}
+
+// keptStates are the fake's, of both versions.
+var keptStates = []conformance.SavedState{
+	{SandboxID: "gone-1", State: driver.State{Version: 1, Data: []byte("gone-1")}},
+	{SandboxID: "gone-2", State: driver.State{Version: 2, Data: []byte(`{"id":"gone-2"}`)}},
+}
 
 func TestFakeInProcess(t *testing.T) {
 	backend := &fake.Backend{}
 	conformance.Run(t, conformance.Options{
-		Driver: func() driver.Driver { return fake.New(fake.Options{Shared: backend, With: everything}) }, Repeat: 3, Parallel: 2,
+		Driver: func() driver.Driver {
+			return &mutant{Driver: fake.New(fake.Options{Shared: backend, With: everything}), box: func(f full) full { return smallDisk{full: f} }}
+		},
+		Repeat: 3, Parallel: 2, Small: "small", States: keptStates,
 	})
 }
 
@@ -41,6 +50,6 @@ func TestFakeInProcess(t *testing.T) {
 func TestFakeProcess(t *testing.T) {
 	conformance.Run(t, conformance.Options{
 		Only: []string{"handshake", "schema", "lifecycle", "faults"}, Faults: true,
-		Binary: os.Args[0], Env: []string{asDriver + "=" + t.TempDir()}, Repeat: 3, Parallel: 2,
+		Binary: os.Args[0], Env: []string{asDriver + "=" + t.TempDir()}, Repeat: 3, Parallel: 2, States: keptStates,
 	})
 }

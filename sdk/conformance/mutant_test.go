@@ -3,15 +3,23 @@
 package conformance_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,8 +27,10 @@ import (
 
 	"github.com/berth-dev/berth/sdk/conformance"
 	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/fake"
 	"github.com/berth-dev/berth/sdk/handshake"
+	"github.com/berth-dev/berth/sdk/schema"
 	"github.com/berth-dev/berth/sdk/serve"
 )
 
@@ -52,7 +62,10 @@ type mutant struct {
 	create   func(*driver.CreateRequest)
 	resume   func(context.Context, *fake.Driver, *driver.ResumeRequest) (driver.Sandbox, error)
 	box      func(full) full
-	more     []driver.Feature // that the fake claims besides
+	deaf     bool // takes no notice of its configuration
+	// forgetful does not know the states of earlier versions.
+	forgetful bool
+	more      []driver.Feature // that the fake claims besides
 }
 
 func (m *mutant) wrap(s driver.Sandbox, err error) (driver.Sandbox, error) {
@@ -75,6 +88,27 @@ func (m *mutant) Create(ctx context.Context, r *driver.CreateRequest) (driver.Sa
 		m.create(r)
 	}
 	return m.wrap(m.Driver.Create(ctx, r))
+}
+
+func (m *mutant) Configure(ctx context.Context, h driver.Host, v schema.Value) []driver.Diagnostic {
+	if m.deaf {
+		v = schema.Value{}
+	}
+	return m.Driver.Configure(ctx, h, v)
+}
+
+func (m *mutant) Validate(ctx context.Context, v schema.Value, online bool) []driver.Diagnostic {
+	if m.deaf {
+		v = schema.Value{}
+	}
+	return m.Driver.Validate(ctx, v, online)
+}
+
+func (m *mutant) UpgradeState(from uint32, data []byte) ([]byte, error) {
+	if m.forgetful {
+		return nil, errs.New(errs.DriverIncompatible, "the state has version %d", from)
+	}
+	return m.Driver.UpgradeState(from, data)
 }
 
 func (m *mutant) Resume(ctx context.Context, r *driver.ResumeRequest) (driver.Sandbox, error) {
@@ -100,6 +134,14 @@ type (
 	oneKey       struct{ full }
 	hanging      struct{ full }
 	crashing     struct{ full }
+	nowhere      struct{ full }
+	orphaning    struct{ full }
+	proxied      struct {
+		full
+		over    context.Context //nolint:containedctx // of the test
+		before  func(w http.ResponseWriter, r *http.Request, to http.Handler)
+		headers map[string]string
+	}
 )
 
 // Import takes what comes out of a compressed archive whatever its size.
@@ -120,6 +162,91 @@ func (b oneKey) Import(ctx context.Context, o driver.ImportOptions, r io.Reader)
 		o.Template = "the one"
 	}
 	return b.full.Import(ctx, o, r)
+}
+
+// smallDisk has a directory, small, that a file of more than a mebibyte does not fit into.
+type smallDisk struct {
+	full
+	left    bool // what was written so far stays
+	untyped bool // the error says nothing
+	silent  bool // there is no error
+}
+
+var errNoRoom = errs.New(errs.NoSpace, "no space is left")
+
+func (b smallDisk) fits(p string, r io.Reader) ([]byte, bool, error) {
+	if !strings.HasPrefix(p, "small") {
+		return nil, true, nil
+	}
+	data, err := io.ReadAll(io.LimitReader(r, 1<<20+1))
+	return data, len(data) <= 1<<20, err
+}
+
+func (b smallDisk) Write(ctx context.Context, p string, o driver.WriteOptions, r io.Reader) (driver.WriteResult, error) {
+	data, fits, err := b.fits(p, r)
+	if err != nil {
+		return driver.WriteResult{}, err
+	}
+	if data != nil {
+		r = bytes.NewReader(data)
+	}
+	o.Parents = true
+	if fits || b.silent {
+		return b.full.Write(ctx, p, o, r)
+	}
+	if b.left {
+		if _, err := b.full.Write(ctx, p+".part", o, r); err != nil {
+			return driver.WriteResult{}, err
+		}
+	}
+	if b.untyped {
+		return driver.WriteResult{}, errs.New(errs.VendorFailed, "write error")
+	}
+	return driver.WriteResult{}, errNoRoom
+}
+
+func (b smallDisk) Import(ctx context.Context, o driver.ImportOptions, r io.Reader) (driver.ImportResult, error) {
+	_, fits, err := b.fits(o.Path, r)
+	if err != nil || fits {
+		return b.full.Import(ctx, o, r)
+	}
+	if b.untyped {
+		return driver.ImportResult{}, errs.New(errs.VendorFailed, "write error")
+	}
+	return driver.ImportResult{}, errNoRoom
+}
+
+// Expose gives an address of its own, where nobody listens.
+func (nowhere) Expose(context.Context, uint16, string, bool) (driver.Endpoint, error) {
+	return driver.Endpoint{Host: "127.0.0.1", Port: 1}, nil
+}
+
+// Expose gives an address with something before the server inside.
+func (b proxied) Expose(ctx context.Context, port uint16, protocol string, public bool) (driver.Endpoint, error) {
+	at, err := b.full.Expose(ctx, port, protocol, public)
+	if err != nil {
+		return at, err
+	}
+	to := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port)))})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.before(w, r, to) }))
+	context.AfterFunc(b.over, s.Close)
+	at.Port = uint16(s.Listener.Addr().(*net.TCPAddr).Port)
+	at.Headers = b.headers
+	return at, nil
+}
+
+// Run starts what nobody ends for a while, whatever becomes of the driver.
+func (b orphaning) Run(ctx context.Context, cmd *driver.Command, s driver.Streams) (driver.Exit, error) {
+	if !cmd.Detached || !strings.Contains(strings.Join(cmd.Argv, " "), "sleep") {
+		return b.full.Run(ctx, cmd, s)
+	}
+	run := exec.Command("sh", append([]string{"-c", "echo up; sleep 20; true"}, cmd.Argv[3:]...)...)
+	run.SysProcAttr, run.Stdout = &syscall.SysProcAttr{Setsid: true}, s.Stdout
+	if err := run.Start(); err != nil {
+		return driver.Exit{}, err
+	}
+	s.OnStart(driver.Started{ProcessID: "orphan"})
+	return driver.Exit{}, run.Wait()
 }
 
 // Stat never returns, whatever becomes of its caller.
@@ -203,6 +330,10 @@ func brokenProgram(how string) {
 		serve.Main(func(hclog.Logger) driver.Driver {
 			return &mutant{Driver: fake.New(fake.Options{Dir: os.Getenv(asDriver)}), box: func(f full) full { return crashing{f} }}
 		})
+	case "orphans":
+		serve.Main(func(hclog.Logger) driver.Driver {
+			return &mutant{Driver: fake.New(fake.Options{Dir: os.Getenv(asDriver)}), box: func(f full) full { return orphaning{f} }}
+		})
 	case "memory":
 		serve.Main(func(hclog.Logger) driver.Driver { return fake.New(fake.Options{}) })
 	}
@@ -211,6 +342,10 @@ func brokenProgram(how string) {
 // TestEachGroupCanFail breaks one thing in a driver and wants that the checks of it, and the report, say so.
 func TestEachGroupCanFail(t *testing.T) {
 	wrap := func(f func(full) full) mutant { return mutant{box: f} }
+	pass := func(w http.ResponseWriter, r *http.Request, to http.Handler) { to.ServeHTTP(w, r) }
+	before := func(f func(http.ResponseWriter, *http.Request, http.Handler), headers map[string]string) func(full) full {
+		return func(inner full) full { return proxied{inner, t.Context(), f, headers} }
+	}
 	for _, x := range []struct {
 		check   string // that has to fail
 		mutant  mutant
@@ -252,10 +387,36 @@ func TestEachGroupCanFail(t *testing.T) {
 		{check: "mounts/claimed", mutant: mutant{describe: func(d *driver.Description) {
 			d.Mounts = []driver.MountSupport{{Kind: "s3", Strategies: []string{"fuse"}}}
 		}}, skipped: true},
+		{check: "schema/unknown-argument", mutant: mutant{deaf: true}},
+		{check: "schema/unknown-argument-of-driver", mutant: mutant{deaf: true}},
+		{check: "lifecycle/state-upgrade", mutant: mutant{forgetful: true}},
+		{check: "files/write-without-room", mutant: wrap(func(f full) full { return smallDisk{full: f, untyped: true} })},
+		{check: "files/write-without-room", mutant: wrap(func(f full) full { return smallDisk{full: f, left: true} })},
+		{check: "files/append-without-room", mutant: wrap(func(f full) full { return smallDisk{full: f, silent: true} })},
+		{check: "tree/import-without-room", mutant: wrap(func(f full) full { return smallDisk{full: f, untyped: true} })},
+		{check: "ports/expose-tcp", mutant: wrap(func(f full) full { return nowhere{f} })},
+		{check: "ports/expose-http", mutant: mutant{more: everything, box: before(func(w http.ResponseWriter, r *http.Request, to http.Handler) {
+			r.Method = http.MethodGet
+			to.ServeHTTP(w, r)
+		}, nil)}},
+		{check: "ports/expose-http-websocket", mutant: mutant{more: everything, box: before(func(w http.ResponseWriter, r *http.Request, to http.Handler) {
+			r.Header.Del("Upgrade")
+			r.Header.Del("Sec-WebSocket-Key")
+			to.ServeHTTP(w, r)
+		}, nil)}},
+		// A token that is given and that nobody asks for.
+		{check: "ports/expose-private", mutant: mutant{more: everything, box: before(pass, map[string]string{"X-Token": "t"})}},
+		// A public address where the service asks everybody who they are.
+		{check: "ports/expose-public", mutant: mutant{more: everything, box: before(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+			w.WriteHeader(http.StatusUnauthorized)
+		}, nil)}},
+		{check: "faults/nobody-comes-back", program: "orphans"},
 		{check: "leaks/sandboxes", mutant: wrap(func(f full) full { return immortal{f} })},
 	} {
 		t.Run(x.check, func(t *testing.T) {
-			opts := conformance.Options{Only: []string{x.check}, Repeat: 1, Faults: true, Perf: true}
+			opts := conformance.Options{
+				Only: []string{x.check}, Repeat: 1, Faults: true, Perf: true, Timeout: 5 * time.Second, Small: "small", States: keptStates,
+			}
 			if x.program != "" {
 				opts.Binary, opts.Env = os.Args[0], []string{asDriver + "=" + t.TempDir(), broken + "=" + x.program}
 			} else {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"net"
 	"os"
 	"path"
 	"slices"
@@ -331,20 +330,6 @@ func (p *process) control(streams driver.Streams, over <-chan struct{}) {
 			return
 		}
 	}
-}
-
-func (p *process) echo(conn net.Conn) {
-	defer conn.Close() // both ends are ours
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-p.done:
-			conn.Close() // both ends are ours
-		case <-stop:
-		}
-	}()
-	io.Copy(conn, conn) //nolint:errcheck // ends with either side
 }
 
 // Run runs a command.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,7 +41,7 @@ type Sandbox struct {
 	mounts   map[string]mount            // guarded by mu
 	procs    map[string]*process         // guarded by mu
 	order    []string                    // guarded by mu; ids of procs as they were started
-	ports    map[uint16]bool             // guarded by mu; exposed
+	ports    map[uint16]net.Listener     // guarded by mu; exposed
 	servers  map[uint16]*process         // guarded by mu; that listen
 	events   map[int]chan<- driver.Event // guarded by mu
 	watched  int                         // guarded by mu
@@ -367,6 +368,7 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status = driver.StatusGone
+	s.closePortsLocked()
 	if s.dir != "" {
 		os.Remove(s.file()) // it may be gone already
 	}

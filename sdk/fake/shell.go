@@ -102,7 +102,7 @@ func builtins(name string) builtin {
 			f.p.mu.Unlock()
 			return 0, f.out(fmt.Appendf(nil, "%d %d\n", size.Rows, size.Cols))
 		}
-	case "listen":
+	case "listen", "web":
 		return listen
 	case "rm":
 		return remove

@@ -25,29 +25,42 @@ func (h *handle) Snapshot(ctx context.Context, _ string, memory bool, labels map
 	return h.d.backend.save(h.s, labels), end(nil)
 }
 
-// Expose gives an address; nothing listens there: see Dial.
+// Expose gives an address of this machine, which leads to the process that listens inside.
 func (h *handle) Expose(ctx context.Context, port uint16, protocol string, public bool) (out driver.Endpoint, err error) {
 	err = h.call(ctx, "expose", func(s *Sandbox) error {
-		if public {
+		if public && !h.d.can(driver.PortPublic) {
 			return errs.New(errs.Unsupported, "there is no public address").With("feature", string(driver.PortPublic))
 		}
-		s.ports[port] = true
-		out = driver.Endpoint{Host: "fake.invalid", Port: port, TLS: protocol == "https"}
+		if s.ports == nil {
+			s.listen(nil)
+		}
+		if s.ports[port] == nil {
+			l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+			if err != nil {
+				return errs.Wrap(errs.PortUnavailable, "listen", err)
+			}
+			s.ports[port] = l
+			go s.accept(l, port)
+		}
+		out = driver.Endpoint{Host: "127.0.0.1", Port: uint16(s.ports[port].Addr().(*net.TCPAddr).Port)} //nolint:errcheck // it is one
 		return nil
 	})
 	return out, err
 }
 
 func (s *Sandbox) listen(ports []uint16) {
-	s.ports, s.servers = map[uint16]bool{}, map[uint16]*process{}
+	s.ports, s.servers = map[uint16]net.Listener{}, map[uint16]*process{}
 	for _, p := range ports {
-		s.ports[p] = true
+		s.ports[p] = nil // until somebody asks
 	}
 }
 
 // Unexpose takes the address back.
 func (h *handle) Unexpose(ctx context.Context, port uint16) error {
 	return h.call(ctx, "unexpose", func(s *Sandbox) error {
+		if l := s.ports[port]; l != nil {
+			l.Close() // nothing is written to it
+		}
 		delete(s.ports, port)
 		return nil
 	})
@@ -61,7 +74,7 @@ func (h *handle) Dial(ctx context.Context, port uint16) (out net.Conn, err error
 			return errs.New(errs.PortUnavailable, "nothing listens on port %d", port)
 		}
 		ours, theirs := net.Pipe()
-		go p.echo(theirs)
+		go p.serve(theirs)
 		out = ours
 		return nil
 	})

@@ -162,7 +162,7 @@ func (s *Exec) Expose(ctx context.Context, port uint16, _ string, public bool) (
 	if err := s.live(ctx); err != nil {
 		return driver.Endpoint{}, err
 	}
-	e, err := s.published(ctx, port)
+	e, err := s.published(ctx, port, public)
 	switch {
 	case err != nil:
 	case e.Port == 0:

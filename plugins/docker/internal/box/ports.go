@@ -22,7 +22,7 @@ func (s *Guest) Expose(ctx context.Context, port uint16, _ string, public bool) 
 	if _, err := s.live(ctx); err != nil {
 		return driver.Endpoint{}, err
 	}
-	e, err := s.published(ctx, port)
+	e, err := s.published(ctx, port, public)
 	if err != nil || e.Port != 0 && (s.e.Local || !loopback(e.Host)) {
 		if err == nil && public && loopback(e.Host) {
 			err = notPublic(port)
@@ -52,8 +52,9 @@ func notPublic(port uint16) error {
 
 func loopback(host string) bool { return net.ParseIP(host).IsLoopback() }
 
-// published is where the engine publishes a port; zero when it does not. It changes each time the container starts.
-func (b *Box) published(ctx context.Context, port uint16) (driver.Endpoint, error) {
+// published is where the engine publishes a port, for others or for this machine; zero when it does not. It changes each
+// time the container starts.
+func (b *Box) published(ctx context.Context, port uint16, public bool) (driver.Endpoint, error) {
 	if !slices.Contains(b.record.Ports, port) {
 		return driver.Endpoint{}, nil
 	}
@@ -71,10 +72,31 @@ func (b *Box) published(ctx context.Context, port uint16) (driver.Endpoint, erro
 			continue
 		}
 		host := at.HostIP
+		if host.IsUnspecified() && public {
+			return driver.Endpoint{Host: b.outward(ctx), Port: uint16(n)}, nil
+		}
 		if host.IsUnspecified() {
 			return driver.Endpoint{Host: "127.0.0.1", Port: uint16(n)}, nil
 		}
 		return driver.Endpoint{Host: host.String(), Port: uint16(n)}, nil
 	}
 	return driver.Endpoint{}, nil
+}
+
+// outward is the address of the engine's machine that others use: by which it reaches them.
+func (b *Box) outward(ctx context.Context) string {
+	const loop = "127.0.0.1"
+	if !b.e.Local {
+		return loop
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "udp", "192.0.2.1:9") // an address of nobody's; nothing is sent
+	if err != nil {
+		return loop
+	}
+	defer conn.Close() // nothing is under way
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	if err != nil {
+		return loop
+	}
+	return host
 }

@@ -268,8 +268,12 @@ func (c *C) Driver() *rpc.Driver { return c.Main().Driver }
 func (c *C) Claims(f driver.Feature) bool { return c.Main().Claims(f) }
 
 // Spawn starts another driver process, which ends with the check.
-func (c *C) Spawn() *Process {
-	p, err := c.spawn(c.ctx)
+func (c *C) Spawn() *Process { return c.ends(c.spawn(c.ctx)) }
+
+// SpawnBare is [C.Spawn] of a driver that nobody has configured.
+func (c *C) SpawnBare() *Process { return c.ends(c.spawnBare(c.ctx)) }
+
+func (c *C) ends(p *Process, err error) *Process {
 	c.OK(err, "start another driver process")
 	c.Cleanup(func() {
 		if err := p.End(); err != nil {

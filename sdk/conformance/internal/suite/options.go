@@ -4,6 +4,7 @@ package suite
 
 import (
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/berth-dev/berth/sdk/driver"
@@ -49,6 +50,14 @@ type Options struct {
 	Budget   Budget            // what the run may cost
 	Faults   bool              // also kill drivers
 	Perf     bool              // also measure
+	// Small is a directory inside, on a file system of its own with 64 MiB at most, that checks may fill. Empty = a host
+	// directory is granted, where the driver can and the suite may mount one.
+	Small string
+	// Transport carries the requests to exposed ports; nil = one of the suite's own. The addresses of a fake vendor may be in no
+	// directory, and their certificates signed by nobody.
+	Transport *http.Transport
+	// States are states of sandboxes that are gone, by this version of the driver and by earlier ones.
+	States []SavedState
 	// KeepOnFail leaves the sandboxes of failed checks, and says which.
 	KeepOnFail bool
 	Log        io.Writer // takes what driver processes write to standard error; nil = nowhere
@@ -58,6 +67,12 @@ type Options struct {
 type Storage struct {
 	Spec          driver.MountSpec // but for ID, Path and ReadOnly
 	File, Content string           // what is there
+}
+
+// SavedState is the state of a sandbox as the core keeps it.
+type SavedState struct {
+	SandboxID string       `json:"sandbox_id"`
+	State     driver.State `json:"state"`
 }
 
 func (o *Options) fill() {

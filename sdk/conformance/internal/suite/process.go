@@ -249,6 +249,24 @@ func (p *Program) end() error {
 
 // spawn starts a driver and configures it.
 func (s *Suite) spawn(ctx context.Context) (*Process, error) {
+	p, err := s.spawnBare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := p.Driver.Setup(ctx, s.host, p.Desc.Features, s.opts.ProcessConfig)
+	for _, d := range found {
+		if err == nil && !d.Warning {
+			err = errs.New(errs.ConfigInvalid, "the driver refused its configuration: %s: %s", d.Summary, d.Detail)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.End())
+	}
+	return p, nil
+}
+
+// spawnBare starts a driver and asks what it is.
+func (s *Suite) spawnBare(ctx context.Context) (*Process, error) {
 	p := &Process{suite: s}
 	var err error
 	switch {
@@ -263,16 +281,7 @@ func (s *Suite) spawn(ctx context.Context) (*Process, error) {
 		return nil, err
 	}
 	p.Driver = rpc.New(watched{p.Conn, s}, rpc.Config{Gone: p.gone})
-	if p.Desc, err = p.Driver.Load(ctx); err == nil {
-		var found []driver.Diagnostic
-		found, err = p.Driver.Setup(ctx, s.host, p.Desc.Features, s.opts.ProcessConfig)
-		for _, d := range found {
-			if err == nil && !d.Warning {
-				err = errs.New(errs.ConfigInvalid, "the driver refused its configuration: %s: %s", d.Summary, d.Detail)
-			}
-		}
-	}
-	if err != nil {
+	if p.Desc, err = p.Driver.Load(ctx); err != nil {
 		return nil, errors.Join(err, p.End())
 	}
 	return p, nil

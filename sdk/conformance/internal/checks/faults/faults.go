@@ -29,6 +29,7 @@ func Group() suite.Group {
 			{Name: "killed-during-export", Binary: true, Needs: resume, Func: killedExport},
 			{Name: "killed-during-destroy", Binary: true, Needs: resume, Func: killedDestroy},
 			{Name: "killed-commands-go-on", Binary: true, Needs: kit.Needs(driver.ProcAttach, driver.LifeResume), Proves: kit.Needs(driver.ProcAttach), Func: killedCommandsGoOn},
+			{Name: "nobody-comes-back", Binary: true, Needs: resume, Func: orphans},
 			{Name: "core-gone-leaves-no-process", Binary: true, Func: coreGone},
 		},
 	}

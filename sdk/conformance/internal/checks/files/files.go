@@ -39,6 +39,8 @@ func Group() suite.Group {
 		{Name: "write-is-atomic", Proves: atomic, Func: writeAtomic},
 		{Name: "write-that-fails-changes-nothing", Proves: atomic, Func: writeFails},
 		{Name: "write-given-up-changes-nothing", Proves: atomic, Func: writeGivenUp},
+		{Name: "write-without-room", Func: fullDisk},
+		{Name: "append-without-room", Func: fullDiskAppend},
 		{Name: "write-at-once", Func: writeAtOnce},
 		{Name: "write-leaves-nothing-else", Proves: atomic, Func: writeLeavesNothing},
 		{Name: "versions", Func: versions},

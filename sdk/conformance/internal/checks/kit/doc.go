@@ -15,6 +15,9 @@ import (
 // C is a check while it runs.
 type C = suite.C
 
+// SavedState is a state that was kept.
+type SavedState = suite.SavedState
+
 // ErrEnough is why a caller goes away.
 var ErrEnough = errors.New("the caller has gone")
 

@@ -45,6 +45,8 @@ func Lifecycle() suite.Group {
 			{Name: "resume-makes-nothing", Process: true, Needs: kit.Needs(driver.LifeResume, driver.LifeList), Proves: resume, Func: resumeMakesNothing},
 			{Name: "resume-nonsense", Needs: resume, Func: resumeNonsense},
 			{Name: "resume-other-version", Needs: resume, Func: resumeOtherVersion},
+			{Name: "states-of-before", Needs: resume, Unless: driver.StateUpgrade, Func: statesOfBefore},
+			{Name: "state-upgrade", Needs: kit.Needs(driver.StateUpgrade), Func: stateUpgrade},
 			{Name: "state-size", Func: stateSize},
 			{Name: "state-holds-no-secret", Func: stateSecrets},
 			{Name: "inspect", Func: inspect},

@@ -4,7 +4,6 @@
 package ports
 
 import (
-	"context"
 	"io"
 	"net"
 	"strconv"
@@ -17,7 +16,7 @@ import (
 )
 
 func Group() suite.Group {
-	forward, tcp := kit.Needs(driver.PortForward), kit.Needs(driver.PortTCP)
+	forward, tcp, web := kit.Needs(driver.PortForward), kit.Needs(driver.PortTCP), kit.Needs(driver.PortHTTP)
 	return suite.Group{
 		Name: "ports", Doc: "servers inside are reached from outside",
 		Checks: []suite.Check{
@@ -27,63 +26,17 @@ func Group() suite.Group {
 			{Name: "forward-nobody-listens", Needs: forward, Func: portNobody},
 			{Name: "forward-given-up", Needs: forward, Func: portGivenUp},
 			{Name: "forward-after-resume", Needs: kit.Needs(driver.PortForward, driver.LifeResume), Proves: forward, Func: portResumed},
-			{Name: "expose-tcp", Needs: tcp, Func: portExpose("tcp")},
-			{Name: "expose-http", Needs: kit.Needs(driver.PortHTTP), Func: portExpose("http")},
+			{Name: "expose-tcp", Needs: tcp, Func: portTCP},
+			{Name: "expose-http", Needs: web, Func: portHTTP},
+			{Name: "expose-http-websocket", Needs: web, Func: portWebSocket},
+			{Name: "expose-private", Needs: web, Func: portPrivate},
+			{Name: "expose-public", Needs: kit.Needs(driver.PortPublic), Func: portPublic},
 			{Name: "expose-dynamic", Needs: kit.Needs(driver.PortDynamic, driver.PortTCP), Proves: kit.Needs(driver.PortDynamic), Func: portDynamic},
 			{Name: "expose-again", Needs: tcp, Func: portExposeAgain},
 			{Name: "expose-not-configured", Unless: driver.PortDynamic, Func: portNotConfigured},
 			{Name: "unexpose", Needs: tcp, Func: portUnexpose},
 		},
 	}
-}
-
-// serveEcho starts a server inside that gives back what it gets, or skips the check: a shell alone cannot listen.
-func serveEcho(c *kit.C, box *rpc.Sandbox, port uint16) {
-	p := strconv.Itoa(int(port))
-	servers := [][]string{
-		{"listen", p},
-		{"python3", "-c", "import socketserver as s\nclass H(s.BaseRequestHandler):\n  def handle(self):\n    while True:\n      d=self.request.recv(65536)\n      if not d: break\n      self.request.sendall(d)\ns.ThreadingTCPServer.allow_reuse_address=True\ns.ThreadingTCPServer(('127.0.0.1'," + p + "),H).serve_forever()"},
-		{"socat", "TCP-LISTEN:" + p + ",bind=127.0.0.1,reuseaddr,fork", "EXEC:cat"},
-		{"perl", "-MIO::Socket::INET", "-e", `$s=IO::Socket::INET->new(LocalAddr=>"127.0.0.1",LocalPort=>` + p + `,Listen=>50,ReuseAddr=>1) or die; $SIG{CHLD}="IGNORE"; while(1){ my $c=$s->accept or next; if(fork){close $c;next} while(sysread($c,my $b,65536)){syswrite($c,$b)} exit }`},
-	}
-	for _, argv := range servers {
-		ctx, cancel := context.WithCancelCause(c.Ctx())
-		started, done := make(chan struct{}), make(chan error, 1)
-		go func() {
-			_, err := box.Run(ctx, &driver.Command{Argv: argv}, driver.Streams{OnStart: func(driver.Started) { close(started) }})
-			done <- err
-		}()
-		select {
-		case <-done: //nolint:errcheck // there is no such program
-			cancel(kit.ErrEnough)
-			continue
-		case <-started:
-		}
-		c.Cleanup(func() {
-			cancel(kit.ErrEnough)
-			<-done //nolint:errcheck // only that it has ended counts
-		})
-		ended := false
-		c.Eventually("a server inside listens", func() bool {
-			select {
-			case err := <-done:
-				done <- err
-				ended = true
-				return true
-			default:
-			}
-			conn, err := box.Dial(c.Ctx(), port)
-			if err != nil {
-				return false
-			}
-			_ = conn.Close() // it answered
-			return true
-		})
-		if !ended {
-			return
-		}
-	}
-	c.Skipf("the sandbox has no program that can listen (python3, socat, perl)")
 }
 
 // echoes wants that a connection gives back what it is sent.
@@ -161,23 +114,8 @@ func portResumed(c *kit.C) {
 	echoes(c, dial(c, again, 8004), []byte("after a resume"))
 }
 
-func portExpose(protocol string) func(*kit.C) {
-	return func(c *kit.C) {
-		box := c.Fresh(func(r *driver.CreateRequest) { r.Ports = []uint16{8010} })
-		at, err := box.Expose(c.Ctx(), 8010, protocol, false)
-		c.OK(err, "expose a port that was configured")
-		if at.Host == "" || at.Port == 0 {
-			c.Errorf("the address of an exposed port is %q:%d", at.Host, at.Port)
-		}
-	}
-}
-
 func portDynamic(c *kit.C) {
-	at, err := c.Fresh().Expose(c.Ctx(), 8011, "tcp", false)
-	c.OK(err, "expose a port that was not configured")
-	if at.Host == "" || at.Port == 0 {
-		c.Errorf("the address of an exposed port is %q:%d", at.Host, at.Port)
-	}
+	expose(c, c.Fresh(), 8011, "tcp", false)
 }
 
 func portExposeAgain(c *kit.C) {

@@ -28,6 +28,7 @@ func Schema() suite.Group {
 			{Name: "isolation-is-said", Func: isolationSaid},
 			{Name: "configured", Func: configured},
 			{Name: "unknown-argument", Func: unknownArgument},
+			{Name: "unknown-argument-of-driver", Process: true, Func: unknownOfDriver},
 			{Name: "wrong-type", Func: wrongType},
 			{Name: "not-one-of", Func: notOneOf},
 			{Name: "create-refuses-nonsense", Func: createNonsense},
@@ -198,6 +199,21 @@ func unknownArgument(c *kit.C) {
 		c.Skipf("the driver's sandboxes have no configuration")
 	}
 	complains(c, "an argument that nobody knows", "no_such_argument", map[string]any{"no_such_argument": true})
+}
+
+// unknownOfDriver wants that the driver block is checked as sandboxes are.
+func unknownOfDriver(c *kit.C) {
+	if c.Main().Desc.ProcessConfig == nil {
+		c.Skipf("the driver has no configuration")
+	}
+	found, err := c.SpawnBare().Driver.Setup(c.Ctx(), c.Host(), c.Main().Desc.Features, schema.Value{JSON: []byte(`{"no_such_argument": true}`)})
+	if code := errs.CodeOf(err); code == errs.ConfigInvalid || code == errs.InvalidArgument {
+		return
+	}
+	c.OK(err, "configure a driver with an argument that nobody knows")
+	if !slices.ContainsFunc(found, func(d driver.Diagnostic) bool { return !d.Warning }) {
+		c.Errorf("a driver that is configured with an argument that nobody knows has no finding: %+v", found)
+	}
 }
 
 func wrongType(c *kit.C) {

@@ -40,6 +40,7 @@ func Group() suite.Group {
 		{Name: "import-through-a-link", Func: treeThroughLink},
 		{Name: "import-bounded", Func: treeBounded},
 		{Name: "import-outside", Func: treeOutside},
+		{Name: "import-without-room", Func: treeFull},
 		{Name: "export-missing", Func: treeMissing},
 		{Name: "export-special-files", Tools: []string{"mkfifo"}, Func: treeSpecial},
 	}
