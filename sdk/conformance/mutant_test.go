@@ -188,9 +188,8 @@ func (b smallDisk) Write(ctx context.Context, p string, o driver.WriteOptions, r
 		return driver.WriteResult{}, err
 	}
 	if data != nil {
-		r = bytes.NewReader(data)
+		r, o.Parents = bytes.NewReader(data), true
 	}
-	o.Parents = true
 	if fits || b.silent {
 		return b.full.Write(ctx, p, o, r)
 	}
