@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/core/spec"
+	mounts "github.com/berth-dev/berth/mounts/spec"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )
@@ -47,5 +48,9 @@ func (s *Session) unmount(ctx context.Context) error {
 	return s.mounts.Close(ctx)
 }
 
-// Support is what the driver can mount.
-func (s *Session) Support() []driver.MountSupport { return s.cfg.Driver.Description().Mounts }
+// Support is what can be mounted: what the driver says that it can by itself, and what this version brings into its
+// sandboxes.
+func (s *Session) Support() []driver.MountSupport {
+	d := s.cfg.Driver.Description()
+	return append(mounts.Describe(d.Name), d.Mounts...)
+}

@@ -92,7 +92,7 @@ func Drivers() []string { return []string{"unixlocal", "docker"} }
 // Supports gives the strategies that a driver has for a kind, the best first; none = it cannot mount it.
 func Supports(driverName, kind string) []string { return slices.Clone(supported[driverName][kind]) }
 
-// Describe is the matrix of one driver, for its description.
+// Describe is the matrix of one driver. A driver does not claim it: it attaches what the core has another process serve.
 func Describe(driverName string) []driver.MountSupport {
 	var out []driver.MountSupport
 	for _, k := range Kinds() {

@@ -18,7 +18,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/moby/moby/client"
 
-	mounts "github.com/berth-dev/berth/mounts/spec"
 	"github.com/berth-dev/berth/plugins/docker/internal/box"
 	"github.com/berth-dev/berth/plugins/docker/internal/engine"
 	"github.com/berth-dev/berth/plugins/docker/internal/filled"
@@ -68,7 +67,7 @@ func (d *docker) Describe() driver.Description {
 	plain := &plan.Record{Facts: plan.Facts{Network: "bridge", Capabilities: settings.DefaultCapabilities, Processes: 1024, Memory: 4 << 30}}
 	return driver.Description{
 		Name: "docker", Version: version, ProcessConfig: settings.ProcessSchema(), SandboxConfig: settings.SandboxSchema(),
-		StateVersion: plan.StateVersion, Isolation: plan.Isolation(plain), Mounts: mounts.Describe("docker"),
+		StateVersion: plan.StateVersion, Isolation: plan.Isolation(plain),
 		Features: []driver.Feature{
 			driver.ProcAttach, driver.ProcPTY, driver.ProcSignal, driver.ProcList, driver.ProcUser, driver.ProcDetached, driver.ProcCwd,
 			driver.FilesNative, driver.FilesRange, driver.FilesAtomic, driver.FilesRawNames, driver.FilesSymlinks,

@@ -13,7 +13,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	mounts "github.com/berth-dev/berth/mounts/spec"
 	"github.com/berth-dev/berth/plugins/unixlocal/internal/machine"
 	"github.com/berth-dev/berth/plugins/unixlocal/internal/store"
 	"github.com/berth-dev/berth/plugins/unixlocal/internal/template"
@@ -93,7 +92,6 @@ func (d *local) Describe() driver.Description {
 		Platforms:     []driver.Platform{{OS: "linux", Arch: "amd64"}, {OS: "linux", Arch: "arm64"}},
 		StateVersion:  1,
 		Features:      features(),
-		Mounts:        mounts.Describe("unixlocal"),
 	}
 	m, err := d.machine()
 	if err != nil {
