@@ -4,11 +4,15 @@ package berth
 
 import (
 	"cmp"
+	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/berth-dev/berth/core/mount"
+	"github.com/berth-dev/berth/core/outschema"
 	"github.com/berth-dev/berth/core/runner/handover"
 	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/sdk/errs"
 )
 
 // available refuses what the language has and this version does not do.
@@ -51,7 +55,6 @@ func manifestOf(r *spec.Run, a *spec.Agent) *spec.Manifest {
 
 func agentAvailable(a *spec.Agent) error {
 	c := a.Capabilities
-	guards := append(append([]*spec.Guardrail(nil), a.InputGuardrails...), a.OutputGuardrails...)
 	switch {
 	case c.Skills != nil:
 		return unavailable(c.Skills.Pos, "agent %q has skills", a.Label)
@@ -66,16 +69,22 @@ func agentAvailable(a *spec.Agent) error {
 		return toolsAvailable(a)
 	case hosted(a) != nil:
 		return unavailable(hosted(a).Pos, "agent %q uses MCP server %s.%s", a.Label, hosted(a).Kind, hosted(a).Label)
-	case a.OutputSchema != nil:
-		return unavailable(a.OutputSchema.Pos, "agent %q has an output schema", a.Label)
 	case remembers(a.Approvals) != nil:
 		return unavailable(remembers(a.Approvals).Pos, "rule %q remembers answers for a session", remembers(a.Approvals).Name)
-	case len(guards) > 0:
-		return unavailable(guards[0].Pos, "agent %q has guardrails", a.Label)
 	case a.Prompt != nil:
 		return unavailable(a.Pos, "agent %q has a stored prompt", a.Label)
 	case len(a.Hooks) > 0:
 		return unavailable(a.Pos, "agent %q has hooks", a.Label)
+	}
+	if s := a.OutputSchema; s != nil {
+		if err := outschema.Valid(s.Schema); err != nil {
+			return schemaFault(s, err)
+		}
+		if s.Strict {
+			if _, err := outschema.Strict(s.Schema); err != nil {
+				return schemaFault(s, err)
+			}
+		}
 	}
 	for _, h := range a.Handoffs {
 		if h.InputFilter != "" && h.InputFilter != "none" && h.InputFilter != handover.FilterTools {
@@ -93,13 +102,19 @@ func agentAvailable(a *spec.Agent) error {
 	return nil
 }
 
+func schemaFault(s *spec.OutputSchema, err error) error {
+	at := ""
+	if s.Pos.File != "" {
+		at = fmt.Sprintf("%s:%d: ", filepath.Base(s.Pos.File), s.Pos.Line)
+	}
+	return errs.New(errs.ConfigInvalid, "%soutput_schema %q: %s", at, s.Label, err)
+}
+
 func toolsAvailable(a *spec.Agent) error {
 	for _, t := range a.Tools {
 		switch {
 		case t.Kind != "command" && t.Kind != "http":
 			return unavailable(t.Pos, "agent %q uses tool %s.%s", a.Label, t.Kind, t.Label)
-		case len(t.InputGuards)+len(t.OutputGuards) > 0:
-			return unavailable(t.Pos, "tool %s.%s has guardrails", t.Kind, t.Label)
 		case t.DeferLoading:
 			return unavailable(t.Pos, "tool %s.%s is only offered when it is searched for", t.Kind, t.Label)
 		}
@@ -118,12 +133,9 @@ func hosted(a *spec.Agent) *spec.MCPServer {
 }
 
 func runAvailable(r *spec.Run) error {
-	guards := append(append([]*spec.Guardrail(nil), r.InputGuardrails...), r.OutputGuardrails...)
 	switch {
 	case remembers(r.Approvals) != nil:
 		return unavailable(remembers(r.Approvals).Pos, "rule %q remembers answers for a session", remembers(r.Approvals).Name)
-	case len(guards) > 0:
-		return unavailable(guards[0].Pos, "run %q has guardrails", r.Label)
 	case r.ConversationID != "" || r.PreviousResponse != "":
 		return unavailable(r.Pos, "run %q goes on with a conversation of the provider", r.Label)
 	case r.HandoffHistory != "" && r.HandoffHistory != handover.Full:

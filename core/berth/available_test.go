@@ -28,9 +28,6 @@ func TestUnavailable(t *testing.T) {
 		"memory":               func(r *spec.Run) { r.Agent.Capabilities.Memory = &spec.MemoryCapability{Pos: at} },
 		"capabilities of plug": func(r *spec.Run) { r.Agent.Capabilities.Plugins = map[string]map[string]any{"x": nil} },
 		"tool go.x":            func(r *spec.Run) { r.Agent.Tools = []*spec.Tool{{Kind: "go", Label: "x", Pos: at}} },
-		"tool http.x has guardrails": func(r *spec.Run) {
-			r.Agent.Tools = []*spec.Tool{{Kind: "http", Label: "x", InputGuards: []*spec.Guardrail{{}}, Pos: at}}
-		},
 		"tool command.x is only offered": func(r *spec.Run) {
 			r.Agent.Tools = []*spec.Tool{{Kind: "command", Label: "x", DeferLoading: true, Pos: at}}
 		},
@@ -48,21 +45,18 @@ func TestUnavailable(t *testing.T) {
 			b := &spec.Agent{Label: "b", Capabilities: spec.Capabilities{Skills: &spec.SkillsCapability{Pos: at}}}
 			r.Agent.Handoffs = []*spec.Handoff{{Agent: b, ToolName: "b"}}
 		},
-		"output schema": func(r *spec.Run) { r.Agent.OutputSchema = &spec.OutputSchema{Pos: at} },
 		"remembers answers": func(r *spec.Run) {
 			r.Agent.Approvals = &spec.Approvals{Rules: []spec.ApprovalRule{{Remember: "session", Pos: at}}}
 		},
 		"of the kind \"s3\"": func(r *spec.Run) {
 			r.Sandbox.Snapshot = &spec.SnapshotPolicy{Kind: "store", Store: &spec.SnapshotStore{Kind: "s3", Label: "x", Pos: at}}
 		},
-		"guardrails":                      func(r *spec.Run) { r.InputGuardrails = []*spec.Guardrail{{Pos: at}} },
-		"agent \"worker\" has guardrails": func(r *spec.Run) { r.Agent.OutputGuardrails = []*spec.Guardrail{{Pos: at}} },
-		"stored prompt":                   func(r *spec.Run) { r.Agent.Prompt = &spec.StoredPrompt{ID: "x"} },
-		"hooks":                           func(r *spec.Run) { r.Agent.Hooks = map[string]string{"on_start": "x"} },
-		"conversation of the provider":    func(r *spec.Run) { r.ConversationID = "x" },
-		"goes on with":                    func(r *spec.Run) { r.PreviousResponse = "x" },
-		"session store":                   func(r *spec.Run) { r.SessionStore = "x" },
-		"cost budget":                     func(r *spec.Run) { r.Budget.CostUSD = 1 },
+		"stored prompt":                func(r *spec.Run) { r.Agent.Prompt = &spec.StoredPrompt{ID: "x"} },
+		"hooks":                        func(r *spec.Run) { r.Agent.Hooks = map[string]string{"on_start": "x"} },
+		"conversation of the provider": func(r *spec.Run) { r.ConversationID = "x" },
+		"goes on with":                 func(r *spec.Run) { r.PreviousResponse = "x" },
+		"session store":                func(r *spec.Run) { r.SessionStore = "x" },
+		"cost budget":                  func(r *spec.Run) { r.Budget.CostUSD = 1 },
 		"asks for compaction": func(r *spec.Run) {
 			r.Agent.Capabilities.Compaction = &spec.CompactionCapability{Policy: "static", Threshold: 0.5, Pos: at}
 		},

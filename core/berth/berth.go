@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/core/berth/choose"
 	"github.com/berth-dev/berth/core/berth/watch"
+	"github.com/berth-dev/berth/core/guard"
 	"github.com/berth-dev/berth/core/mcp"
 	"github.com/berth-dev/berth/core/mount"
 	"github.com/berth-dev/berth/core/plugin"
@@ -47,6 +48,8 @@ type Config struct {
 	DefaultModel  string           // where neither agent nor run names one; empty = what the environment says, else [choose.FallbackModel]
 	Now           func() time.Time // nil = time.Now
 	Confined      string           // see [sandbox.Config]
+	// Guardrails are those in Go that files name, by that name.
+	Guardrails map[string]guard.Func
 }
 
 // Harness performs runs. It may be used from several goroutines.

@@ -3,6 +3,7 @@
 package berth
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,8 @@ type agentTool struct {
 	outer *live
 	spec  *spec.AgentTool
 	ws    *workspace // of the agent that calls; nil = it has none
+	// replayed is what a transcript calls the run; empty = the id of the call.
+	replayed string
 }
 
 var (
@@ -164,7 +167,7 @@ func (t *agentTool) options(id, input string, call tool.Call) RunOptions {
 	o := t.outer.o
 	a := t.spec.Agent
 	out := RunOptions{
-		ID: id, Project: o.Project, Model: o.Model, Name: o.Name, ModelOf: o.ModelOf, Approve: o.Approve, call: call.ID,
+		ID: id, Project: o.Project, Model: o.Model, Name: o.Name, ModelOf: o.ModelOf, Approve: o.Approve, call: cmp.Or(t.replayed, call.ID),
 		Emit: func(ev event.Event) { t.tell(ev, call) },
 	}
 	turns := t.spec.MaxTurns

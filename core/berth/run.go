@@ -16,6 +16,7 @@ import (
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/outfit"
+	"github.com/berth-dev/berth/core/outschema"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/runner"
@@ -245,6 +246,7 @@ func (r *live) config(ctx context.Context, log *runlog.Log) (runner.Config, erro
 	desk := &runs.Desk{Dir: r.h.Runs(), RunID: o.ID, Ask: o.Approve, KeepFor: r.keepFor(), Now: r.h.cfg.Now}
 	cfg := runner.Config{
 		Rules: rules, Approve: desk.Approve, Call: o.call, Others: map[string]runner.Other{},
+		CheckOutput: checkOutput, Guard: r.guard,
 		RunID: o.ID, Run: o.Run, Log: log, Emit: r.emit, Stop: o.Stop, Now: r.h.cfg.Now,
 	}
 	if cfg.Member, err = r.member(ctx, o.Run.Agent); err != nil {
@@ -273,6 +275,13 @@ func (r *live) member(ctx context.Context, a *spec.Agent) (runner.Member, error)
 		Model: c.Model, ModelName: c.Name, Settings: c.Settings,
 		Tools:        func(s runner.Session) ([]tool.Tool, error) { return r.tools(ctx, a, s, c.Model.Supports()) },
 		Instructions: func(_ context.Context, s runner.Session) (string, error) { return r.instructions(a, s) },
+	}
+	if s := a.OutputSchema; s != nil && s.Strict {
+		strict, err := outschema.Strict(s.Schema)
+		if err != nil {
+			return m, schemaFault(s, err)
+		}
+		m.StrictSchema = strict
 	}
 	if a.Sandboxed {
 		m.OpenSession = func(ctx context.Context, where string, emit func(event.Data)) (runner.Session, error) {

@@ -62,12 +62,15 @@ func (x *executor) runJob(job toolJob) error {
 	support := x.now().Model.Supports()
 	started := x.cfg.Now()
 	x.stream.Send(event.ToolStarted{CallID: c.CallID, Tool: c.Name, Arguments: c.Arguments})
+	m := x.now()
 	saved, left := x.saved[c.CallID], x.left()
 	x.launch(job.ctx, ef.ID, func(ctx context.Context) result {
 		live := stream.NewOutput(c.CallID, x.stream.Send)
-		out := calling.Invoke(ctx, t, c.Name, tool.Call{
-			ID: c.CallID, RunID: x.cfg.RunID, Agent: ef.Agent, Arguments: calling.Arguments(c), Again: ef.Again,
-			Left: left, Tell: x.stream.Send, Progress: live.Add, Saved: saved, Save: func(value []byte) error { return x.save(c.CallID, value) },
+		out := x.guarded(ctx, m, c, func() calling.Outcome {
+			return calling.Invoke(ctx, t, c.Name, tool.Call{
+				ID: c.CallID, RunID: x.cfg.RunID, Agent: ef.Agent, Arguments: calling.Arguments(c), Again: ef.Again,
+				Left: left, Tell: x.stream.Send, Progress: live.Add, Saved: saved, Save: func(value []byte) error { return x.save(c.CallID, value) },
+			})
 		})
 		live.End()
 		item := calling.OutputItem(c, out.Res, support)

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/run"
+	"github.com/berth-dev/berth/core/runner/calling"
 	"github.com/berth-dev/berth/core/spec"
 )
 
@@ -57,7 +58,10 @@ func (x *executor) tripped(what string, t *trip, err error) *run.Failure {
 }
 
 // trip is what a guardrail did not let through.
-type trip struct{ label, message string }
+type trip struct {
+	label, message string
+	reject         bool // the model is told, and the run goes on
+}
 
 // guard asks guardrails about a text, all at once. The first of them in order that trips counts; one that cannot say is an
 // error.
@@ -73,7 +77,7 @@ func (x *executor) guard(ctx context.Context, guards []*spec.Guardrail, s Sessio
 			case err != nil:
 				faults[i] = fmt.Errorf("guardrail %q: %w", g.Label, err)
 			case t != nil:
-				trips[i] = &trip{label: g.Label, message: t.Message}
+				trips[i] = &trip{label: g.Label, message: t.Message, reject: g.OnTrip == "reject"}
 				if trips[i].message == "" {
 					trips[i].message = "it tripped"
 				}
@@ -91,6 +95,41 @@ func (x *executor) guard(ctx context.Context, guards []*spec.Guardrail, s Sessio
 		}
 	}
 	return nil, errors.Join(faults...)
+}
+
+// guarded makes a call between the guardrails of its tool: those over the arguments before it, those over the result after
+// it. What trips is an error that the model reads, or ends the run.
+func (x *executor) guarded(ctx context.Context, m *member, c model.ToolCall, invoke func() calling.Outcome) calling.Outcome {
+	var before, after []*spec.Guardrail
+	for _, t := range m.spec.Tools {
+		if t.Label == c.Name {
+			before, after = t.InputGuards, t.OutputGuards
+		}
+	}
+	if t, err := x.guard(ctx, before, m.session, calling.Arguments(c)); t != nil || err != nil {
+		return stopped(c.Name, "arguments", t, err)
+	}
+	out := invoke()
+	if out.Err != nil || out.Unsure || out.Suspended || out.Res.Error != nil {
+		return out
+	}
+	if t, err := x.guard(ctx, after, m.session, out.Res.Text); t != nil || err != nil {
+		bad := stopped(c.Name, "result", t, err)
+		bad.Res.Usage, bad.Res.MicroUSD = out.Res.Usage, out.Res.MicroUSD
+		return bad
+	}
+	return out
+}
+
+// stopped is the outcome of a call that a guardrail did not let through.
+func stopped(name, what string, t *trip, err error) calling.Outcome {
+	switch {
+	case err != nil:
+		return calling.Outcome{Err: fmt.Errorf("tool %q: %w", name, err)}
+	case t.reject:
+		return calling.Outcome{Res: calling.Failed(codeGuardrail, t.message, false, "do not make the same call again")}
+	}
+	return calling.Outcome{Err: fmt.Errorf("guardrail %q did not let the %s of tool %q through: %s", t.label, what, name, t.message)}
 }
 
 // checkOutput checks a final output against the agent's schema, and asks the guardrails over it.

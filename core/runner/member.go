@@ -4,6 +4,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,6 +25,8 @@ type Member struct {
 	ModelName string
 	// Settings tune the calls; nil = the provider's.
 	Settings *spec.ModelSettings
+	// StrictSchema is the strict form of the agent's output schema; nil = it has none, or is sent as it is.
+	StrictSchema json.RawMessage
 	// OpenSession opens the sandbox of a sandboxed agent, before its first turn: its own, or with a label that of another
 	// agent. It may emit sandbox events as long as the run lasts. nil = the agent works without a sandbox.
 	OpenSession func(ctx context.Context, workspace string, emit func(event.Data)) (Session, error)

@@ -29,6 +29,9 @@ func (x *executor) callModel(ctx context.Context, ef run.CallModel) error {
 	}
 	if s := m.spec.OutputSchema; s != nil {
 		req.OutputSchema = &model.OutputSchema{Name: s.Label, Schema: s.Schema, Strict: s.Strict}
+		if m.StrictSchema != nil {
+			req.OutputSchema.Schema = m.StrictSchema
+		}
 	}
 	if ef.ResetToolChoice && req.Settings != nil && req.Settings.ToolChoice != nil {
 		free := *req.Settings
