@@ -231,6 +231,11 @@ func (d drivers) Destroy(ctx context.Context, name, id string, st driver.State) 
 	return d.with(ctx, name, func(h *plugin.Handle) error { return h.Destroy(ctx, id, st) })
 }
 
+// DeleteSnapshot removes a snapshot of a driver's own.
+func (d drivers) DeleteSnapshot(ctx context.Context, name, id string) error {
+	return d.with(ctx, name, func(h *plugin.Handle) error { return h.DeleteSnapshot(ctx, id) })
+}
+
 // List gives sandboxes by their labels.
 func (d drivers) List(ctx context.Context, name string, labels map[string]string) (all []driver.Info, err error) {
 	err = d.with(ctx, name, func(h *plugin.Handle) error {

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	killPoints = flag.Int("kill.points", 3, "how often TestKilled kills, over core, driver and guest; 200 is the whole test")
+	killPoints = flag.Int("kill.points", 3, "how often TestKilled kills, over core, driver, guest and container; 200 is the whole test")
 	killSeed   = flag.Uint64("kill.seed", 0, "where TestKilled kills; 0 = somewhere else each time")
 )
 
@@ -67,27 +67,33 @@ func killStory() string {
 	return b.String()
 }
 
-// Core, driver or guest are killed at a random moment of a run. Resuming it, and making again what may have been made,
-// comes to the same workspace and the same answer, and the log has the result of each call once.
+// Core, driver, guest or container are killed at a random moment of a run. Resuming it, and making again what may have been
+// made, comes to the same workspace and the same answer, and the log has the result of each call once.
 func TestKilled(t *testing.T) {
+	t.Run("unixlocal", func(t *testing.T) {
+		testKilled(t, &place{t: t, dir: t.TempDir(), berth: filepath.Join(programs(t), "berth")}, "unixlocal", *killPoints, []string{"core", "driver", "guest"})
+	})
+	t.Run("docker", func(t *testing.T) {
+		// Containers take longer; each is killed once all the same.
+		testKilled(t, withDocker(t, "", ""), "box", max(*killPoints, 4), []string{"container", "guest", "driver", "core"})
+	})
+}
+
+func testKilled(t *testing.T, p *place, block string, points int, targets []string) {
 	seed := *killSeed
 	if seed == 0 {
 		seed = rand.Uint64() // it need not be secret
 	}
-	t.Logf("to kill at the same places: -kill.seed=%d -kill.points=%d", seed, *killPoints)
+	t.Logf("to kill at the same places: -kill.seed=%d -kill.points=%d", seed, points)
 	random := rand.New(rand.NewPCG(seed, 0))
-	berth := filepath.Join(programs(t), "berth")
-	dir := writeProject(t, killStory())
-	text := strings.Replace(project, `  input = "go"`, "  input = \"go\"\n  max_turns = 100", 1)
-	if err := os.WriteFile(filepath.Join(dir, "main.berth.hcl"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	p.write("t.jsonl", killStory())
+	p.write("run.berth.hcl", strings.Replace(project, `  input = "go"`, "  input = \"go\"\n  max_turns = 100", 1))
 	asked := 0
-	for i := range *killPoints {
-		target := []string{"core", "driver", "guest"}[(i+int(seed%3))%3]
+	for i := range points {
+		target := targets[(i+int(seed%uint64(len(targets))))%len(targets)]
 		at := 1 + random.IntN(2*killSteps)
 		name := fmt.Sprintf("%s at event %d", target, at)
-		k := &killed{t: t, dir: dir, berth: berth, name: name}
+		k := &killed{place: p, t: t, block: block, name: name}
 		k.start(target, at)
 		asked += k.finish()
 		k.check()
@@ -95,26 +101,21 @@ func TestKilled(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d points, and %d times somebody was asked whether a call should be made again", *killPoints, asked)
+	t.Logf("%d points, and %d times somebody was asked whether a call should be made again", points, asked)
 }
 
 type killed struct {
-	t                *testing.T
-	dir, berth, name string
-	id               string
-	code             int
-}
-
-func (k *killed) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(k.t.Context(), k.berth, args...)
-	cmd.Dir, cmd.Env = k.dir, append(os.Environ(), "HOME="+k.dir)
-	return cmd
+	*place
+	t           *testing.T
+	block, name string
+	id          string
+	code        int
 }
 
 // start runs until the given number of tool calls began or ended, then kills.
 func (k *killed) start(target string, at int) {
 	k.t.Helper()
-	cmd := k.command("run", "--json", "--replay", "t.jsonl")
+	cmd := k.command("run", "--json", "--sandbox", k.block, "--replay", "t.jsonl", ".")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		k.t.Fatal(err)
@@ -139,10 +140,8 @@ func (k *killed) start(target string, at int) {
 			continue
 		}
 		if seen++; seen == at {
-			if pid := victim(cmd.Process.Pid, target); pid != 0 {
+			if pid := k.victim(cmd.Process.Pid, target); pid != 0 {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
-			} else {
-				k.t.Errorf("%s: there is none", k.name)
 			}
 		}
 	}
@@ -210,10 +209,34 @@ func (k *killed) check() {
 	}
 }
 
-// victim finds the process to kill; 0 = there is none.
-func victim(core int, target string) int {
-	if target == "core" {
+// victim finds the process to kill; 0 = it is killed already.
+func (k *killed) victim(core int, target string) int {
+	k.t.Helper()
+	docker := func(args ...string) string {
+		out, err := exec.CommandContext(k.t.Context(), "docker", args...).CombinedOutput()
+		switch {
+		case err == nil:
+			return strings.TrimSpace(string(out))
+		case strings.Contains(string(out), "No such") || strings.Contains(string(out), "is not running"):
+			return "" // the run was faster, and over
+		}
+		k.t.Errorf("%s: docker %v: %v, %s", k.name, args, err, out)
+		return ""
+	}
+	switch {
+	case target == "core":
 		return core
+	case k.block == "box" && target != "driver":
+		container := docker("ps", "--quiet", "--filter", "label=dev.berth.label.berth.run="+k.id)
+		switch {
+		case container == "": // likewise
+			return 0
+		case target == "container":
+			docker("kill", container)
+			return 0
+		}
+		pid, _ := strconv.Atoi(docker("inspect", "--format", "{{.State.Pid}}", container)) // 0 = it has ended
+		return pid
 	}
 	for _, driver := range children(core) {
 		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", driver)); !strings.Contains(string(line), "berth-driver-") {
@@ -228,6 +251,7 @@ func victim(core int, target string) int {
 			}
 		}
 	}
+	k.t.Errorf("%s: there is none", k.name)
 	return 0
 }
 

@@ -68,6 +68,10 @@ func (a *app) runsListCommand() *cobra.Command {
 			if asJSON {
 				return a.printJSON(all)
 			}
+			if len(all) == 0 {
+				fmt.Fprintln(a.Err, "there are no runs")
+				return nil
+			}
 			w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 			fmt.Fprintln(w, "RUN\tSTATUS\tAGENT\tTURNS\tTOKENS\tUPDATED")
 			for i := range all {

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/berth-dev/berth/core/sandbox"
 	"github.com/berth-dev/berth/core/session"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
@@ -37,7 +37,7 @@ func (a *app) copyTreeIn(ctx context.Context, s *session.Session, from, to, owne
 	}
 	defer dir.Close() // it was only read
 	var skipped []driver.Skipped
-	err = pipe(
+	err = sandbox.Pipe(
 		func(w io.Writer) error {
 			return tree.Export(ctx, int(dir.Fd()), "", w, tree.ExportOptions{Skipped: func(s driver.Skipped) { skipped = append(skipped, s) }})
 		},
@@ -62,34 +62,13 @@ func (a *app) copyTreeOut(ctx context.Context, s *session.Session, from, to stri
 	}
 	defer dir.Close() // what was written below it is written
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
-	return pipe(
+	return sandbox.Pipe(
 		func(w io.Writer) error { return s.Export(ctx, driver.ExportOptions{Path: from}, w) },
 		func(r io.Reader) error {
 			res, err := tree.Import(ctx, int(dir.Fd()), r, tree.ImportOptions{Owner: &uid, Group: &gid, Limits: noLimits})
 			a.leftOut(res.Skipped)
 			return err
 		})
-}
-
-// pipe connects a writer and a reader of one stream, and gives the error that came first: the other is its echo.
-func pipe(write func(io.Writer) error, read func(io.Reader) error) error {
-	r, w := io.Pipe()
-	written := make(chan error, 1)
-	go func() {
-		b := bufio.NewWriterSize(w, 256<<10)
-		err := write(b)
-		if err == nil {
-			err = b.Flush()
-		}
-		_ = w.CloseWithError(err) // nil is the end of the stream
-		written <- err
-	}()
-	err := read(r)
-	_ = r.CloseWithError(io.ErrClosedPipe) // lets the writer end when the reader took no more
-	if werr := <-written; werr != nil && !errors.Is(werr, io.ErrClosedPipe) {
-		return werr
-	}
-	return err
 }
 
 // landing is the directory of the sandbox that a copy lands in; what is copied belongs to whom that belongs to.

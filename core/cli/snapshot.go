@@ -53,18 +53,44 @@ func (f *snapshotFlags) command(a *app, c *cobra.Command, run func(ctx context.C
 
 // snapshots finds the store: the one that is named, else that of the project in the working directory.
 func (a *app) snapshots(ctx context.Context, f *snapshotFlags) (*snapshot.Repo, error) {
-	if f.store != "" {
-		return berth.OpenSnapshotFolder(ctx, a.path(f.store), false)
+	p, block, dir := &spec.Project{Dir: a.Dir}, (*spec.Sandbox)(nil), f.store
+	if dir == "" && hasProject(a.Dir) {
+		f.Path = a.Dir
+		project, r, err := a.execProject(ctx, &f.runFlags)
+		if err != nil {
+			return nil, err
+		}
+		p, block = project, r.Sandbox
 	}
-	if !hasProject(a.Dir) {
-		return berth.OpenSnapshots(ctx, &spec.Project{Dir: a.Dir}, nil)
+	var repo *snapshot.Repo
+	var err error
+	if dir != "" {
+		repo, err = berth.OpenSnapshotFolder(ctx, a.path(dir), false)
+	} else {
+		repo, err = berth.OpenSnapshots(ctx, p, block)
 	}
-	f.Path = a.Dir
-	p, r, err := a.execProject(ctx, &f.runFlags)
 	if err != nil {
 		return nil, err
 	}
-	return berth.OpenSnapshots(ctx, p, r.Sandbox)
+	repo.OnRemove(func(ctx context.Context, n snapshot.Native) {
+		if err := a.removeNative(ctx, p, n); err != nil {
+			fmt.Fprintf(a.Err, "warning: the snapshot %s of driver %q was not removed: %v\n", n.ID, n.Driver, err)
+		}
+	})
+	return repo, nil
+}
+
+// removeNative has a driver remove a snapshot of its own.
+func (a *app) removeNative(ctx context.Context, p *spec.Project, n snapshot.Native) error {
+	h, err := a.harness(a.Dir)
+	if err != nil {
+		return err
+	}
+	m, err := h.Sessions(ctx, p)
+	if err != nil {
+		return err
+	}
+	return m.Drivers.DeleteSnapshot(ctx, n.Driver, n.ID)
 }
 
 // shown is a snapshot as it is printed.

@@ -3,7 +3,6 @@
 package sandbox
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +16,6 @@ import (
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )
-
-// pipeBuffer joins the small writes of an archive.
-const pipeBuffer = 256 << 10
 
 // fill writes the manifest into the workspace, as one stream. One without entries is written too: only then does the
 // driver know that the workspace is as it should be, and says so when it is found again.
@@ -37,26 +33,19 @@ func (s *Session) fill(ctx context.Context, ws driver.Workspace, ephemeral bool)
 		Path: s.root, Template: ws.Template, HostReferences: refs,
 		Limits: driver.TreeLimits{MaxInputBytes: limits.MaxInputBytes, MaxExtractedBytes: limits.MaxExtractedBytes, MaxMembers: limits.MaxMembers},
 	}
-	r, w := io.Pipe()
-	made := make(chan error, 1)
-	go func() {
-		b := bufio.NewWriterSize(w, pipeBuffer)
-		err := s.contents.Archive(ctx, b, manifest.ArchiveOptions{HostReferences: refs, Now: s.cfg.Now(), Owner: ws.Owner, Group: ws.Group, EphemeralOnly: ephemeral})
-		if err == nil {
-			err = b.Flush()
-		}
-		made <- err
-		_ = w.CloseWithError(err) // nil is the end of the archive
-	}()
-	res, err := s.Import(ctx, opts, r)
-	_ = r.CloseWithError(io.ErrClosedPipe) // lets the archive end when the driver took no more
-	if merr := <-made; merr != nil && !errors.Is(merr, io.ErrClosedPipe) {
-		return fmt.Errorf("fill the workspace: %w", merr)
+	var res driver.ImportResult
+	err := Pipe(
+		func(w io.Writer) error {
+			return s.contents.Archive(ctx, w, manifest.ArchiveOptions{HostReferences: refs, Now: s.cfg.Now(), Owner: ws.Owner, Group: ws.Group, EphemeralOnly: ephemeral})
+		},
+		func(r io.Reader) (err error) {
+			res, err = s.Import(ctx, opts, r)
+			return err
+		})
+	if errors.Is(err, errs.ArchiveLimit) {
+		return fmt.Errorf("fill the workspace: %w (raise archive_limits in the sandbox block)", err)
 	}
 	if err != nil {
-		if errors.Is(err, errs.ArchiveLimit) {
-			return fmt.Errorf("fill the workspace: %w (raise archive_limits in the sandbox block)", err)
-		}
 		return fmt.Errorf("fill the workspace: %w", err)
 	}
 	for _, skipped := range res.Skipped {

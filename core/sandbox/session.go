@@ -147,7 +147,10 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 			return nil, err
 		}
 	}
-	sb, err := makeOrFind(ctx, cfg, req)
+	if req.NativeSnapshot, err = cfg.fromNative(saved, req); err != nil {
+		return nil, err
+	}
+	sb, err := cfg.create(ctx, req)
 	if err != nil {
 		return nil, cfg.lost(ctx, err)
 	}
@@ -267,7 +270,7 @@ func request(ctx context.Context, cfg Config, contents *manifest.Contents, progr
 		MaxLifetime: firstLife(sp.Lifetime),
 		Network:     driver.NetworkPolicy{Mode: sp.Network.Mode, Allow: sp.Network.Allow},
 		OrphanTTL:   sp.Session.OrphanTTL,
-		Limits:      driver.ResourceLimits{MemoryBytes: sp.Limits.MemoryBytes, CPUs: sp.Limits.CPUs}, NativeSnapshot: cfg.Native,
+		Limits:      driver.ResourceLimits{MemoryBytes: sp.Limits.MemoryBytes, CPUs: sp.Limits.CPUs},
 	}
 	if req.MaxLifetime > 0 && !has(cfg.Driver, driver.LifeDeadline) {
 		return nil, errs.New(errs.Unsupported, "driver %q cannot end a sandbox at a time (max or idle of lifetime)", cfg.DriverName).

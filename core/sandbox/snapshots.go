@@ -128,24 +128,6 @@ func (s *Session) SaveWhole(ctx context.Context, repo *snapshot.Repo) (*snapshot
 	return repo.Take(ctx, s, o)
 }
 
-// SaveNative has the driver save the sandbox with its own means, for another one to begin with; errs.Unsupported when it has none.
-func (s *Session) SaveNative(ctx context.Context) (string, error) {
-	native, ok := s.Sandbox.(driver.NativeSnapshotter)
-	if !ok || !has(s.cfg.Driver, driver.SnapNative) {
-		return "", errs.New(errs.Unsupported, "driver %q has no snapshots of its own", s.cfg.DriverName)
-	}
-	n, err := native.Snapshot(ctx, "", false, map[string]string{"berth.session": s.cfg.ID})
-	if err != nil {
-		return "", fmt.Errorf("driver %q: take its own snapshot: %w", s.cfg.DriverName, err)
-	}
-	return n.ID, nil
-}
-
-// ForgetNative removes a snapshot of the driver's. What was made from it stays.
-func (s *Session) ForgetNative(ctx context.Context, id string) error {
-	return s.cfg.Driver.DeleteSnapshot(ctx, id)
-}
-
 // Repo is where the workspace is saved; nil = nowhere.
 func (s *Session) Repo() *snapshot.Repo {
 	if s.cfg.Snapshots == nil {
@@ -174,8 +156,11 @@ func (s *Session) Differs(ctx context.Context, from *snapshot.Record) (iter.Seq[
 	return snapshot.Diff(then, now), nil
 }
 
-// Save saves the workspace as it is now.
-func (s *Session) Save(ctx context.Context) (*snapshot.Record, error) {
+// Save saves the workspace as it is now, also by the driver's own means where the policy wants that.
+func (s *Session) Save(ctx context.Context) (*snapshot.Record, error) { return s.save(ctx, true) }
+
+// save saves the workspace. Unless it is the last time for now, what the driver does by itself is left to later.
+func (s *Session) save(ctx context.Context, last bool) (*snapshot.Record, error) {
 	cfg := s.cfg.Snapshots
 	if cfg == nil {
 		return nil, errNowhere
@@ -191,14 +176,9 @@ func (s *Session) Save(ctx context.Context) (*snapshot.Record, error) {
 	}
 	o := s.look(exclude)
 	o.Run = cfg.Run
-	if p := cfg.Policy; p != nil {
-		if p.Native == "always" {
-			id, err := s.SaveNative(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("native = \"always\": %w", err)
-			}
-			o.Native = &snapshot.Native{Driver: s.cfg.DriverName, ID: id}
-		}
+	var err error
+	if o.Native, err = s.beside(ctx, len(o.Exclude) > 0, last); err != nil {
+		return nil, err
 	}
 	rec, x, err := cfg.Repo.Take(ctx, s, o)
 	if err != nil {
@@ -209,6 +189,8 @@ func (s *Session) Save(ctx context.Context) (*snapshot.Record, error) {
 		message += fmt.Sprintf("; %d were left out, see berth snapshot show %s", n, snapshot.Short(rec.ID))
 	}
 	s.cfg.Emit(event.SandboxProgress{Phase: "saved", Message: message})
+	s.outdate(ctx, rec)
+	cfg.Repo.OnRemove(s.removeNative)
 	if _, err := cfg.Repo.Prune(ctx, rec.Series, cfg.Keep); err != nil {
 		return rec, fmt.Errorf("remove old snapshots: %w", err)
 	}
@@ -264,7 +246,7 @@ func (s *Session) keepSaved() {
 			case <-ctx.Done():
 				return
 			}
-			if _, err := s.Save(ctx); err != nil && ctx.Err() == nil {
+			if _, err := s.save(ctx, false); err != nil && ctx.Err() == nil {
 				s.cfg.Emit(event.Warning{Message: err.Error()})
 			}
 		}

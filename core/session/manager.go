@@ -33,6 +33,8 @@ type Drivers interface {
 	Destroy(ctx context.Context, driverName, id string, st driver.State) error
 	// List gives the sandboxes of a driver that have all labels; errs.Unsupported when it cannot.
 	List(ctx context.Context, driverName string, labels map[string]string) ([]driver.Info, error)
+	// DeleteSnapshot removes a snapshot of a driver's own. One that is not there is no error.
+	DeleteSnapshot(ctx context.Context, driverName, id string) error
 }
 
 // Manager opens sessions and keeps their records. It may be used from several goroutines.

@@ -37,7 +37,13 @@ func (r *Repo) Remove(ctx context.Context, rec *Record) error {
 			}
 		}
 	}
-	return r.objs.Delete(ctx, recordPrefix+rec.ID)
+	if err := r.objs.Delete(ctx, recordPrefix+rec.ID); err != nil {
+		return err
+	}
+	if rec.Native != nil && r.native != nil {
+		r.native(ctx, *rec.Native)
+	}
+	return nil
 }
 
 // Retention says which snapshots of a series are kept. Those with a name always are, and so is the newest.

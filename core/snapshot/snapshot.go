@@ -73,6 +73,10 @@ type Record struct {
 type Native struct {
 	Driver string `json:"driver"`
 	ID     string `json:"id"`
+	// Made is a keyed hash of what the sandbox was made with, and Salt its key: only one that is made with the same begins
+	// with it.
+	Made string `json:"made,omitempty"`
+	Salt []byte `json:"salt,omitempty"`
 }
 
 // Index is what is in a snapshot.
@@ -99,6 +103,7 @@ type Repo struct {
 	objs   objects.Store
 	chunks *chunks.Store
 	opts   Options
+	native func(context.Context, Native) // nil = nobody
 }
 
 // Open gives the snapshots in a store. An empty store is one without snapshots; what is no store of snapshots is an error.
@@ -119,6 +124,9 @@ func Open(ctx context.Context, objs objects.Store, opts Options) (*Repo, error) 
 	}
 	return r, nil
 }
+
+// OnRemove sets who removes the driver's own snapshot beside one that is removed. It must be set before the repo is used.
+func (r *Repo) OnRemove(f func(context.Context, Native)) { r.native = f }
 
 // Where says for people where the snapshots are.
 func (r *Repo) Where() string { return r.objs.Where() }
