@@ -56,8 +56,8 @@ func manifestOf(r *spec.Run, a *spec.Agent) *spec.Manifest {
 func agentAvailable(a *spec.Agent) error {
 	c := a.Capabilities
 	switch {
-	case c.Skills != nil:
-		return unavailable(c.Skills.Pos, "agent %q has skills", a.Label)
+	case c.Skills != nil && c.Skills.From != nil && c.Skills.From.Kind == spec.EntryMount:
+		return unavailable(c.Skills.Pos, "agent %q has skills that come from a mount", a.Label)
 	case c.Memory != nil:
 		return unavailable(c.Memory.Pos, "agent %q has memory", a.Label)
 	case c.Compaction != nil && (c.Compaction.Policy != "" || c.Compaction.Pos != a.Pos):

@@ -22,7 +22,7 @@ var treeOptions = manifest.TreeOptions{}
 
 // outfit makes what an agent works with; s is nil for one without a sandbox.
 func (r *live) outfit(ctx context.Context, a *spec.Agent, s *sandbox.Session, emit func(event.Data)) (*outfit.Outfit, error) {
-	cfg := outfit.Config{Agent: a, Sandbox: r.o.Run.Sandbox, Session: s, Cwd: r.o.Run.Cwd, Vars: r.varsIn(a, s), Lists: &r.h.lists}
+	cfg := outfit.Config{Agent: a, Sandbox: r.o.Run.Sandbox, Session: s, Cwd: r.o.Run.Cwd, Vars: r.varsIn(a, s), Lists: &r.h.lists, CacheDir: r.h.cfg.CacheDir}
 	if emit != nil {
 		cfg.Warn = func(message, hint string) { emit(event.Warning{Message: message, Hint: hint}) }
 	}

@@ -41,7 +41,7 @@ func (h *Harness) Plan(ctx context.Context, p *spec.Project, r *spec.Run) (*Plan
 	if err != nil {
 		return nil, err
 	}
-	kit, err := outfit.Plan(r.Agent)
+	kit, err := outfit.Plan(ctx, r.Agent)
 	if err != nil {
 		return nil, err
 	}

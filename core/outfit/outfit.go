@@ -12,9 +12,11 @@ import (
 	"github.com/berth-dev/berth/core/capability/filesystem"
 	"github.com/berth-dev/berth/core/capability/shell"
 	"github.com/berth-dev/berth/core/hostproc"
+	"github.com/berth-dev/berth/core/manifest"
 	"github.com/berth-dev/berth/core/mcp"
 	"github.com/berth-dev/berth/core/model"
 	"github.com/berth-dev/berth/core/sandbox"
+	"github.com/berth-dev/berth/core/skill"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/tool"
 	"github.com/berth-dev/berth/core/tool/declared"
@@ -29,7 +31,8 @@ type Config struct {
 	HostDir string // of the project: where commands of the host start
 	Vars    spec.RunVars
 	// Warn tells a person what is amiss and does not end the run; nil = nobody looks, and the model is told.
-	Warn func(message, hint string)
+	Warn     func(message, hint string)
+	CacheDir string // for repositories of skills
 	// Lists keeps tool lists of MCP servers; nil = nothing is kept.
 	Lists *mcp.Cache
 }
@@ -40,15 +43,20 @@ type Outfit struct {
 	files    *filesystem.Filesystem
 	declared []tool.Tool
 	servers  *mcp.Servers
+	skills   *skill.Set // nil = there are none
+	cfg      Config
 	notes    []string // what is amiss, where no person looks
 }
 
 // New makes an outfit. The caller closes it.
 func New(ctx context.Context, cfg Config) (*Outfit, error) {
-	o := &Outfit{}
+	o := &Outfit{cfg: cfg}
 	a := cfg.Agent
 	if cfg.Session != nil {
 		o.capabilities(&cfg)
+		if err := o.learn(ctx, &cfg); err != nil {
+			return nil, err
+		}
 	}
 	env := declared.Env{Host: hostproc.Host{Dir: cfg.HostDir}, Dir: cfg.Cwd, User: a.RunAs, Vars: cfg.Vars}
 	if cfg.Session != nil {
@@ -69,6 +77,32 @@ func New(ctx context.Context, cfg Config) (*Outfit, error) {
 		o.declared = append(o.declared, made)
 	}
 	return o, o.connect(ctx, &cfg)
+}
+
+// maxFindings is how many faults of skills are told.
+const maxFindings = 20
+
+// learn finds the agent's skills and puts them into the workspace.
+func (o *Outfit) learn(ctx context.Context, cfg *Config) error {
+	sc := cfg.Agent.Capabilities.Skills
+	if sc == nil {
+		return nil
+	}
+	var err error
+	if o.skills, err = skill.Open(ctx, sc, manifest.Options{CacheDir: cfg.CacheDir, Vars: cfg.Vars}); err != nil {
+		return err
+	}
+	for i, f := range o.skills.Findings {
+		if cfg.Warn == nil {
+			break
+		}
+		if i == maxFindings {
+			cfg.Warn(fmt.Sprintf("there are %d more findings about skills", len(o.skills.Findings)-i), "berth skill check tells them all")
+			break
+		}
+		cfg.Warn(fmt.Sprintf("%s: %s", f.Path, f.Message), "")
+	}
+	return o.skills.Place(ctx, cfg.Session, cfg.Agent.RunAs)
 }
 
 // connect reaches the agent's servers.
@@ -126,8 +160,14 @@ func (o *Outfit) capabilities(cfg *Config) {
 }
 
 // Plan is the part of an outfit that can be described without a sandbox. Its tools cannot be called.
-func Plan(a *spec.Agent) (*Outfit, error) {
-	o := &Outfit{}
+func Plan(ctx context.Context, a *spec.Agent) (*Outfit, error) {
+	o := &Outfit{cfg: Config{Agent: a}}
+	if sc := a.Capabilities.Skills; sc != nil && a.Sandboxed {
+		var err error
+		if o.skills, err = skill.Open(ctx, sc, manifest.Options{Offline: true}); err != nil {
+			return nil, err
+		}
+	}
 	if a.Sandboxed {
 		if s := a.Capabilities.Shell; s != nil {
 			o.shell = shell.New(nil, shell.Config{Spec: s})
@@ -158,6 +198,7 @@ func (o *Outfit) Tools(support model.Support) []tool.Tool {
 	if o.shell != nil {
 		out = append(out, o.shell.Tools(support)...)
 	}
+	out = append(out, o.skills.Tools(o.cfg.Session, o.cfg.Agent.RunAs)...)
 	return append(append(out, o.declared...), o.servers.Tools()...)
 }
 
@@ -172,6 +213,13 @@ func (o *Outfit) Fragments() []string {
 	}
 	if o.shell != nil {
 		out = append(out, o.shell.Instructions())
+	}
+	root := ""
+	if o.cfg.Session != nil {
+		root = o.cfg.Session.Root()
+	}
+	if text := o.skills.Instructions(root); text != "" {
+		out = append(out, text)
 	}
 	return append(out, o.notes...)
 }
