@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command berth-mount-rclone speaks with remote storage for the core: it serves it as file systems to sandboxes, and keeps
-// objects on it. It is the only program that links rclone. Credentials come to it in messages and stay in its memory: they
+// Command berth-mount-rclone speaks with remote storage for the core: it serves it as file systems to sandboxes. It is the
+// only program that links rclone. Credentials come to it in messages and stay in its memory: they
 // are in no argument, no environment and no file.
 //
 // One process serves the mounts of one session that have the same time limits, since rclone has those once in a process.
@@ -25,7 +25,6 @@ import (
 
 	_ "github.com/berth-dev/berth/mounts/rclone/internal/backends"
 	"github.com/berth-dev/berth/mounts/rclone/internal/server"
-	"github.com/berth-dev/berth/mounts/rclone/internal/store"
 	"github.com/berth-dev/berth/sdk/handshake"
 	pb "github.com/berth-dev/berth/sdk/proto/berth/storage/v1"
 )
@@ -113,7 +112,6 @@ type services struct {
 // GRPCServer registers the services.
 func (s services) GRPCServer(_ *plugin.GRPCBroker, srv *grpc.Server) error {
 	pb.RegisterMountsServer(srv, s.p.mounts)
-	pb.RegisterObjectsServer(srv, &store.Server{})
 	return nil
 }
 

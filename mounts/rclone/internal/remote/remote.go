@@ -28,14 +28,10 @@ import (
 	pb "github.com/berth-dev/berth/sdk/proto/berth/storage/v1"
 )
 
-// Init makes rclone keep to itself: no configuration file, no signals, and its cache below dir, where that is not empty.
+// Init makes rclone keep to itself: no configuration file, no signals, and its cache below dir.
 func Init(dir string) error {
 	atexit.IgnoreSignals()
-	err := config.SetConfigPath("")
-	if dir != "" {
-		err = errors.Join(err, config.SetCacheDir(dir))
-	}
-	return err
+	return errors.Join(config.SetConfigPath(""), config.SetCacheDir(dir))
 }
 
 // buffer is how much a reader reads ahead in memory.
@@ -156,7 +152,7 @@ func millis(ms int64, usual time.Duration) time.Duration {
 func (r *Remote) mapper(info *fs.RegInfo) *configmap.Map {
 	m := configmap.New()
 	m.AddGetter(values{r}, configmap.PriorityNormal)
-	m.AddGetter(Defaults(info), configmap.PriorityDefault)
+	m.AddGetter(defaults{info.Options}, configmap.PriorityDefault)
 	m.AddSetter(values{r})
 	return m
 }
@@ -180,9 +176,6 @@ func (v values) Set(key, value string) {
 		v.r.learn(map[string]string{key: value})
 	}
 }
-
-// Defaults gives the defaults of a backend's options.
-func Defaults(info *fs.RegInfo) configmap.Getter { return defaults{info.Options} }
 
 type defaults struct{ options fs.Options }
 
