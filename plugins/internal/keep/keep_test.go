@@ -81,3 +81,25 @@ func TestSnapshots(t *testing.T) {
 		}
 	}
 }
+
+func TestAllSnapshots(t *testing.T) {
+	d := keep.Snapshots(filepath.Join(t.TempDir(), "snapshots"))
+	if all, err := d.All(); err != nil || len(all) > 0 {
+		t.Errorf("before the first: %v, %v", all, err)
+	}
+	for _, id := range []string{"one", "two/with:odd letters"} {
+		if err := d.Put(driver.NativeSnapshot{ID: id, Labels: map[string]string{"a": id}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := d.All()
+	if err != nil || len(all) != 2 || all[0].ID == all[1].ID || all[0].Labels["a"] != all[0].ID {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if err := os.WriteFile(filepath.Join(string(d), "broken.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.All(); err == nil || !strings.Contains(err.Error(), "broken.json") {
+		t.Errorf("with a file that cannot be read: %v", err)
+	}
+}
