@@ -60,9 +60,6 @@ func agentAvailable(a *spec.Agent) error {
 		return unavailable(c.Skills.Pos, "agent %q has skills that come from a mount", a.Label)
 	case c.Memory != nil:
 		return unavailable(c.Memory.Pos, "agent %q has memory", a.Label)
-	case c.Compaction != nil && (c.Compaction.Policy != "" || c.Compaction.Pos != a.Pos):
-		// The default set has compaction too; what nobody asked for is not refused.
-		return unavailable(c.Compaction.Pos, "agent %q asks for compaction", a.Label)
 	case len(c.Plugins) > 0:
 		return unavailable(a.Pos, "agent %q has capabilities of plugins", a.Label)
 	case toolsAvailable(a) != nil:

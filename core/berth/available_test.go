@@ -59,9 +59,6 @@ func TestUnavailable(t *testing.T) {
 		"goes on with":                 func(r *spec.Run) { r.PreviousResponse = "x" },
 		"session store":                func(r *spec.Run) { r.SessionStore = "x" },
 		"cost budget":                  func(r *spec.Run) { r.Budget.CostUSD = 1 },
-		"asks for compaction": func(r *spec.Run) {
-			r.Agent.Capabilities.Compaction = &spec.CompactionCapability{Policy: "static", Threshold: 0.5, Pos: at}
-		},
 		"mount \"data\"": func(r *spec.Run) {
 			r.Manifest.Entries = append(r.Manifest.Entries, spec.Entry{Kind: spec.EntryMount, Path: "data", Mount: &spec.MountEntry{Kind: "s3_files"}, Pos: at})
 		},

@@ -276,6 +276,7 @@ func (r *live) member(ctx context.Context, a *spec.Agent) (runner.Member, error)
 		Tools:        func(s runner.Session) ([]tool.Tool, error) { return r.tools(ctx, a, s, c.Model.Supports()) },
 		Instructions: func(_ context.Context, s runner.Session) (string, error) { return r.instructions(a, s) },
 	}
+	m.Settings, m.CompactAt = compaction(a, c)
 	if s := a.OutputSchema; s != nil && s.Strict {
 		strict, err := outschema.Strict(s.Schema)
 		if err != nil {

@@ -46,6 +46,7 @@ const (
 	KindApprovalDecided Kind = "approval.decided"
 	KindAgentChanged    Kind = "agent.changed"
 	KindGuardrailAsked  Kind = "guardrail.asked"
+	KindCompacted       Kind = "context.compacted"
 )
 
 // Data is the content of an event; one type per [Kind].
@@ -200,6 +201,12 @@ type GuardrailAsked struct {
 	Message   string `json:"message,omitempty"`
 }
 
+// Compacted says that a summary of the model's takes the place of what came before.
+type Compacted struct {
+	Tokens int64 `json:"tokens"` // that the request would have had, by estimate
+	Items  int   `json:"items"`
+}
+
 func (RunStarted) Kind() Kind      { return KindRunStarted }
 func (RunFinished) Kind() Kind     { return KindRunFinished }
 func (Warning) Kind() Kind         { return KindWarning }
@@ -218,3 +225,4 @@ func (ApprovalWanted) Kind() Kind  { return KindApprovalWanted }
 func (ApprovalDecided) Kind() Kind { return KindApprovalDecided }
 func (AgentChanged) Kind() Kind    { return KindAgentChanged }
 func (GuardrailAsked) Kind() Kind  { return KindGuardrailAsked }
+func (Compacted) Kind() Kind       { return KindCompacted }

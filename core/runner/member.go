@@ -27,6 +27,9 @@ type Member struct {
 	Settings *spec.ModelSettings
 	// StrictSchema is the strict form of the agent's output schema; nil = it has none, or is sent as it is.
 	StrictSchema json.RawMessage
+	// CompactAt is how many tokens, by estimate, a request may have before this program has the model summarise what came
+	// before; 0 = the provider does it, or nobody.
+	CompactAt int64
 	// OpenSession opens the sandbox of a sandboxed agent, before its first turn: its own, or with a label that of another
 	// agent. It may emit sandbox events as long as the run lasts. nil = the agent works without a sandbox.
 	OpenSession func(ctx context.Context, workspace string, emit func(event.Data)) (Session, error)

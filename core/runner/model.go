@@ -18,7 +18,7 @@ func (x *executor) callModel(ctx context.Context, ef run.CallModel) error {
 	m := x.now()
 	req := &model.Request{
 		Model:          m.ModelName,
-		Items:          x.items[ef.Items.From:ef.Items.To:ef.Items.To],
+		Items:          expand(x.items[ef.Items.From:ef.Items.To:ef.Items.To]),
 		Instructions:   m.system,
 		Tools:          m.tools.Specs,
 		Settings:       m.Settings,
@@ -39,7 +39,7 @@ func (x *executor) callModel(ctx context.Context, ef run.CallModel) error {
 		req.Settings = &free
 	}
 	x.launch(ctx, ef.ID, func(ctx context.Context) result {
-		resp, err := x.ask(ctx, m.Model, req)
+		resp, err := x.askShortened(ctx, m, req)
 		return result{event: func() (run.Event, error) {
 			x.landed(ef.ID)
 			if err != nil {

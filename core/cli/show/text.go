@@ -195,6 +195,8 @@ func (s *textShower) show(ev event.Event) bool {
 		}
 	case event.AgentChanged:
 		s.line("%s", s.paint(bold, "agent "+oneLine(d.To))+" takes over from "+oneLine(d.From))
+	case event.Compacted:
+		s.line("%s", s.paint(dim, fmt.Sprintf("the conversation was shortened: %s tokens became a summary", Count(d.Tokens))))
 	case event.GuardrailAsked:
 		if d.Tripped {
 			s.line("%s guardrail %s tripped", s.paint(red, "!"), oneLine(d.Guardrail))

@@ -129,7 +129,7 @@ func (p *Provider) Supports() model.Support {
 	responses := p.api == APIResponses
 	s := model.Support{
 		CustomTools: responses, HostedTools: responses, ImageToolOutput: responses, ParallelTools: true,
-		Reasoning: responses, Compaction: responses, StoredPrompt: responses,
+		Reasoning: responses, Compaction: responses && p.cfg.Provider.BaseURL == "", StoredPrompt: responses,
 	}
 	for name, field := range map[string]*bool{
 		"custom_tools": &s.CustomTools, "builtin_patch": &s.BuiltinPatch, "hosted_tools": &s.HostedTools,
