@@ -132,7 +132,7 @@ func (p *place) write(name, text string) {
 }
 
 func (p *place) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(p.berth, args...) //nolint:noctx // also for cleanups, when the test's context has ended
+	cmd := exec.Command(p.berth, args...) // also for cleanups, when the test's context has ended
 	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), "HOME="+p.dir)
 	return cmd
 }
