@@ -149,7 +149,7 @@ func (w *world) servers(t *testing.T) []int {
 // quick are limits for storage that fails.
 func quick() map[string]any {
 	return map[string]any{
-		"io_timeout": 2 * time.Second, "connect_timeout": time.Second, "probe_timeout": 5 * time.Second, "drain_timeout": 3 * time.Second, "retries": float64(0),
+		"io_timeout": 2 * time.Second, "connect_timeout": time.Second, "probe_timeout": 5 * time.Second, "drain_timeout": 2 * time.Second, "retries": float64(0),
 	}
 }
 
@@ -274,6 +274,8 @@ func TestWhatCannotBeReached(t *testing.T) {
 	wrongKey, wrongBucket := w.entry("data", true, quick()), w.entry("data", true, quick())
 	wrongKey.Mount.Credentials["secret_access_key"] = value.PlainSecret("not-the-key-of-this-server")
 	wrongBucket.Mount.Fields["bucket"] = "other"
+	frozen := w.entry("data", true, quick())
+	frozen.Mount.Settings["limits"].(map[string]any)["probe_timeout"] = time.Second
 	for _, tc := range []struct {
 		name, want string
 		entry      spec.Entry
@@ -281,7 +283,7 @@ func TestWhatCannotBeReached(t *testing.T) {
 	}{
 		{"wrong key", "refuses the credentials", wrongKey, false},
 		{"wrong bucket", "no such bucket", wrongBucket, false},
-		{"frozen", "does not answer", w.entry("data", true, quick()), true},
+		{"frozen", "does not answer", frozen, true},
 	} {
 		if tc.freeze {
 			w.s3.Freeze()
