@@ -35,8 +35,10 @@ type RunOptions struct {
 	Model   model.Model
 	Name    string
 	ModelOf func(context.Context, *spec.Agent) (choose.Choice, error)
-	Keep    bool   // leave the sandbox stopped at the end
-	From    string // snapshot that a new run's workspace starts from; empty = as the sandbox block says
+	// Tools are those in Go that the run's agent has besides its own.
+	Tools []tool.Tool
+	Keep  bool   // leave the sandbox stopped at the end
+	From  string // snapshot that a new run's workspace starts from; empty = as the sandbox block says
 	// Session is one that the caller has open; the run works in it and never closes it. nil = the sandbox's own policy.
 	Session *session.Session
 	// Use names a session that is remembered, by its id, the beginning of it, or its key. The run works in it and puts it
@@ -301,6 +303,9 @@ func (r *live) tools(ctx context.Context, a *spec.Agent, s runner.Session, suppo
 	nested, err := r.agentTools(a, ws)
 	if err != nil {
 		return nil, err
+	}
+	if a == r.o.Run.Agent {
+		nested = append(nested, r.o.Tools...)
 	}
 	if ws != nil {
 		return append(ws.Tools(support), nested...), nil

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package berth_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/berth-dev/berth/core/berth"
+	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/model/replay"
+	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/core/tool"
+)
+
+// An agent in Go with a function as a tool, and its events as they come. The model plays a transcript here;
+// core/model/openai has real ones. This agent works without a sandbox, so the harness needs a directory only.
+func Example() {
+	dir, err := os.MkdirTemp("", "berth")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	transcript, err := replay.Parse(strings.NewReader(`{"berth_transcript": 1}
+{"calls": [{"tool": "clock"}]}
+{"expect": ["noon"], "say": "It is noon."}`))
+	if err != nil {
+		panic(err)
+	}
+	clock := tool.Func("clock", "Tells the time.", nil, func(context.Context, string) (string, error) { return "noon", nil })
+	res, err := berth.New(berth.Config{RunsDir: dir}).Run(context.Background(), berth.RunOptions{
+		Project: &spec.Project{},
+		Run:     &spec.Run{Agent: &spec.Agent{Label: "helper", Instructions: spec.Text{Literal: "Be exact."}}, Input: "What time is it?"},
+		Model:   replay.New(transcript), Name: "replay", Tools: []tool.Tool{clock},
+		Emit: func(ev event.Event) {
+			if d, ok := ev.Data.(event.ToolFinished); ok {
+				fmt.Println("called", d.Tool)
+			}
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(res.Output)
+	// Output:
+	// called clock
+	// It is noon.
+}
