@@ -32,7 +32,7 @@ func (s *Session) mount(ctx context.Context) (err error) {
 	}
 	for i := range s.contents.Manifest.Entries {
 		if e := &s.contents.Manifest.Entries[i]; e.Kind == spec.EntryMount {
-			return errs.New(errs.Unsupported, "mount %q: the session was opened without a way to mount storage", e.Path).
+			return errs.New(errs.Unsupported, "%s:%d: mount %q: the session was opened without a way to mount storage", e.Pos.File, e.Pos.Line, e.Path).
 				WithHint("open it with berth, or leave the mount out")
 		}
 	}
