@@ -98,6 +98,9 @@ func TestCrashAfterEveryStep(t *testing.T) {
 					}
 					continue // a crash forgets the wish to stop; the rest of the script does not fit
 				}
+				if slices.ContainsFunc(before.Calls, func(c Call) bool { return c.Suspended }) {
+					continue // a resume takes it up; the rest of the script does not fit
+				}
 				if got, want := w.state.InFlight(), before.InFlight(); !slices.Equal(got, want) {
 					t.Errorf("after %q effects %v were in flight, the resume issued %v", commands[k-1], want, got)
 				}
