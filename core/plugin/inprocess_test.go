@@ -200,7 +200,7 @@ func TestIdempotentCallsAreRepeated(t *testing.T) {
 		"destroy": func(ctx context.Context, s *plugin.Sandbox) error { return s.Destroy(ctx) },
 		"expose": func(ctx context.Context, s *plugin.Sandbox) error {
 			_, err := s.Expose(ctx, 80, "http", false)
-			return err
+			return errors.Join(err, s.Unexpose(ctx, 80)) // the address is a real one
 		},
 		"mount": func(ctx context.Context, s *plugin.Sandbox) error {
 			_, err := s.Mount(ctx, driver.MountSpec{ID: "m", Kind: "host", Path: "/workspace/m"})
