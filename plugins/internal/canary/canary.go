@@ -180,6 +180,9 @@ func (w *watch) processes() {
 		if err != nil {
 			continue
 		}
+		if now, _ := os.Readlink(filepath.Join(dir, "exe")); now != exe { // berth takes the place of who starts it just then
+			continue
+		}
 		w.text("the environment of "+exe, string(env))
 		w.seen = w.seen || exe == w.driver && len(env) > 0
 	}
