@@ -58,7 +58,7 @@ func (m *Machine) Start(ctx context.Context, w *Want, r Run) (*Started, error) {
 		}
 	}()
 	// The lock says that a guest lives, whatever becomes of this process; the guest inherits it.
-	lock, err := r.Session.Lock()
+	lock, err := r.Session.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}

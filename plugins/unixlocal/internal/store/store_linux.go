@@ -238,8 +238,29 @@ func (x *Session) Key() ([]byte, error) {
 	return b, errs.Wrap(errs.Internal, "read the guest's key", err)
 }
 
-// Lock takes the lock that the guest is to inherit. errs.SandboxNotReady while a guest holds it.
-func (x *Session) Lock() (*os.File, error) {
+// lockTime bounds the wait for a guest that is ending: it holds the lock until the kernel has taken it down.
+const lockTime = 5 * time.Second
+
+// Lock takes the lock that the guest is to inherit. errs.SandboxNotReady when a guest holds it and does not end.
+func (x *Session) Lock(ctx context.Context) (*os.File, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockTime, errs.New(errs.SandboxNotReady, "sandbox %s is in use", x.Record.ID))
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		f, err := x.tryLock()
+		if !errors.Is(err, errs.SandboxNotReady) {
+			return f, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (x *Session) tryLock() (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(x.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errs.New(errs.SandboxGone, "sandbox %s no longer exists", x.Record.ID)
@@ -259,7 +280,7 @@ func (x *Session) Lock() (*os.File, error) {
 
 // Alive says whether a guest holds the lock.
 func (x *Session) Alive() bool {
-	f, err := x.Lock()
+	f, err := x.tryLock()
 	if err != nil {
 		return errors.Is(err, errs.SandboxNotReady)
 	}
