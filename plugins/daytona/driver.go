@@ -10,10 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
-	"maps"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -22,6 +20,7 @@ import (
 	"github.com/berth-dev/berth/plugins/daytona/internal/box"
 	"github.com/berth-dev/berth/plugins/daytona/internal/settings"
 	"github.com/berth-dev/berth/plugins/internal/keep"
+	"github.com/berth-dev/berth/plugins/internal/roster"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/schema"
@@ -37,10 +36,7 @@ type daytona struct {
 	client *client.Client // nil = not configured, or without credentials
 	why    error          // there is no client
 	secret []byte         // the keys of guests are made from it
-
-	mu       sync.Mutex
-	creating map[string]chan struct{} // guarded by mu; holds a value while a sandbox of this id is made
-	boxes    map[string]*box.Box      // guarded by mu
+	boxes  roster.Roster[*box.Box]
 }
 
 var (
@@ -53,9 +49,7 @@ var (
 
 // New makes the driver.
 func New(log hclog.Logger) driver.Driver {
-	return &daytona{
-		log: log, why: errs.New(errs.Internal, "the driver was not configured"), boxes: map[string]*box.Box{}, creating: map[string]chan struct{}{},
-	}
+	return &daytona{log: log, why: errs.New(errs.Internal, "the driver was not configured")}
 }
 
 // Describe says what sandboxes at Daytona can do.
@@ -76,27 +70,27 @@ func (d *daytona) Describe() driver.Description {
 func (d *daytona) Configure(_ context.Context, host driver.Host, v schema.Value) []driver.Diagnostic {
 	var c settings.Process
 	if err := v.Decode(settings.ProcessSchema(), &c); err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	if host.StateDir == "" {
 		return []driver.Diagnostic{{Summary: "no state directory", Detail: "the driver was not told where to keep the keys of sandboxes"}}
 	}
 	if c.JWT != "" && c.Organization == "" {
-		return []driver.Diagnostic{diagnostic(settings.Wrong("organization_id", errs.New(errs.ConfigInvalid, "a JSON web token needs the organization")))}
+		return []driver.Diagnostic{driver.DiagnosticOf(settings.Wrong("organization_id", errs.New(errs.ConfigInvalid, "a JSON web token needs the organization")))}
 	}
 	var err error
 	if d.secret, err = keep.Secret(host.StateDir); err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	// Without credentials there is still something to describe and to validate.
 	d.client, d.why = client.New(client.Options{
 		URL: c.APIURL, Token: cmp.Or(c.APIKey, c.JWT), Organization: c.Organization, Quiet: true, Timeout: c.RequestTimeout, Observe: d.observe,
 	})
 	if d.why != nil && !errors.Is(d.why, errs.AuthFailed) {
-		return []driver.Diagnostic{diagnostic(settings.Wrong("api_url", errs.New(errs.ConfigInvalid, "%v", d.why)))}
+		return []driver.Diagnostic{driver.DiagnosticOf(settings.Wrong("api_url", errs.New(errs.ConfigInvalid, "%v", d.why)))}
 	}
 	d.boxed = &box.Host{
-		Log: d.log, Client: d.client, API: c.APIURL, Target: c.Target, Labels: host.Labels, Key: d.key, Over: d.forget,
+		Log: d.log, Client: d.client, API: c.APIURL, Target: c.Target, Labels: host.Labels, Key: d.key, Over: d.boxes.Forget,
 		Snapshots: keep.Snapshots(filepath.Join(host.StateDir, "snapshots")),
 	}
 	return nil
@@ -135,7 +129,7 @@ func (d *daytona) Validate(ctx context.Context, v schema.Value, online bool) []d
 		}
 	}
 	if err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	return nil
 }
@@ -156,44 +150,20 @@ func (d *daytona) Create(ctx context.Context, req *driver.CreateRequest) (driver
 	case len(req.Mounts) > 0:
 		return nil, errs.New(errs.Unsupported, "this driver mounts nothing but volumes of Daytona").WithHint("see volumes in the sandbox's config")
 	}
-	done, err := d.alone(ctx, req.SandboxID)
+	done, err := d.boxes.Alone(ctx, req.SandboxID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if b := d.known(req.SandboxID); b != nil {
+	if b := d.boxes.Known(req.SandboxID); b != nil {
 		return b, nil
 	}
 	b, err := d.boxed.Make(ctx, c, req)
 	if err != nil {
 		return nil, err
 	}
-	d.add(b)
+	d.boxes.Add(b)
 	return b, nil
-}
-
-// alone keeps two creates of one id apart. The caller calls what it gets.
-func (d *daytona) alone(ctx context.Context, id string) (done func(), err error) {
-	d.mu.Lock()
-	turn := d.creating[id]
-	if turn == nil {
-		turn = make(chan struct{}, 1)
-		d.creating[id] = turn
-	}
-	d.mu.Unlock()
-	select {
-	case turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, &errs.Error{Code: errs.Canceled, Op: "create the sandbox", Err: context.Cause(ctx)}
-	}
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.creating[id] == turn {
-			delete(d.creating, id) // who waits for it still has it, and finds the sandbox known
-		}
-		<-turn
-	}, nil
 }
 
 // Resume finds a sandbox again.
@@ -209,7 +179,7 @@ func (d *daytona) Resume(ctx context.Context, req *driver.ResumeRequest) (driver
 	if err != nil {
 		return nil, err
 	}
-	if b := d.known(req.SandboxID); b != nil {
+	if b := d.boxes.Known(req.SandboxID); b != nil {
 		if b.Usable() {
 			b.Renew(req.Env, req.SecretEnv)
 			return b, nil
@@ -232,7 +202,7 @@ func (d *daytona) Resume(ctx context.Context, req *driver.ResumeRequest) (driver
 	if err != nil {
 		return nil, err
 	}
-	d.add(b)
+	d.boxes.Add(b)
 	return b, nil
 }
 
@@ -269,39 +239,7 @@ func (d *daytona) List(ctx context.Context, labels map[string]string) iter.Seq2[
 
 // Drain parks or ends every sandbox of this process.
 func (d *daytona) Drain(ctx context.Context, policy driver.OrphanPolicy, report func(driver.DrainResult)) error {
-	d.mu.Lock()
-	all := slices.Collect(maps.Values(d.boxes))
-	d.mu.Unlock()
-	var mu sync.Mutex
-	var failed []error
-	var ends sync.WaitGroup
-	for _, b := range all {
-		ends.Go(func() {
-			r := driver.DrainResult{SandboxID: b.ID()}
-			switch policy {
-			case driver.OrphanDestroy:
-				r.Outcome, r.Err = "destroyed", b.Destroy(ctx)
-			case driver.OrphanStop:
-				r.Outcome, r.Err = "stopped", b.Stop(ctx, true)
-				if errors.Is(r.Err, errs.Unsupported) { // its files would go
-					b.Park()
-					r.Outcome, r.Err = "parked", nil
-				}
-			default:
-				r.Outcome = "parked"
-				b.Park()
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if r.Err != nil {
-				r.Outcome = "failed"
-				failed = append(failed, r.Err)
-			}
-			report(r)
-		})
-	}
-	ends.Wait()
-	return errors.Join(failed...)
+	return d.boxes.Drain(ctx, policy, report)
 }
 
 // Snapshots lists berth's snapshots at the vendor. The vendor keeps no labels of them: those that another installation
@@ -352,32 +290,4 @@ func (d *daytona) DeleteSnapshot(ctx context.Context, name string) error {
 		return err
 	}
 	return d.boxed.Snapshots.Forget(name)
-}
-
-func (d *daytona) known(id string) *box.Box {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.boxes[id]
-}
-
-func (d *daytona) add(b *box.Box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.boxes[b.ID()] = b
-}
-
-func (d *daytona) forget(b *box.Box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.boxes[b.ID()] == b {
-		delete(d.boxes, b.ID())
-	}
-}
-
-func diagnostic(err error) driver.Diagnostic {
-	e, ok := errors.AsType[*errs.Error](err)
-	if !ok {
-		return driver.Diagnostic{Summary: err.Error()}
-	}
-	return driver.Diagnostic{Summary: e.Error(), Detail: e.Hint, Path: e.Path}
 }

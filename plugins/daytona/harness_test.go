@@ -6,7 +6,6 @@ package main
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -82,7 +81,7 @@ func driverAt(t testing.TB, v *vendor, stateDir string) *daytona {
 		t.Fatal(diags)
 	}
 	t.Cleanup(func() {
-		for _, b := range maps.Clone(d.boxes) {
+		for _, b := range d.boxes.All() {
 			b.Park()
 		}
 		d.client.Close()

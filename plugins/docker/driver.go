@@ -84,7 +84,7 @@ func (d *docker) Describe() driver.Description {
 func (d *docker) Configure(_ context.Context, host driver.Host, v schema.Value) []driver.Diagnostic {
 	var c settings.Process
 	if err := v.Decode(settings.ProcessSchema(), &c); err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	if host.StateDir == "" {
 		return []driver.Diagnostic{{Summary: "no state directory", Detail: "the driver was not told where to keep the keys of sandboxes"}}
@@ -93,7 +93,7 @@ func (d *docker) Configure(_ context.Context, host driver.Host, v schema.Value) 
 	d.where = engine.Options{Host: c.Host, Context: c.Context, CertPath: c.CertPath, ConfigDir: c.ConfigDir}
 	var err error
 	if d.secret, err = keep.Secret(host.StateDir); err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (d *docker) reach(ctx context.Context) (*engine.Engine, error) {
 func (d *docker) Validate(ctx context.Context, v schema.Value, online bool) []driver.Diagnostic {
 	c, err := settings.Decode(v, driver.ResourceLimits{}, driver.NetworkPolicy{})
 	if err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	if !online {
 		return nil
@@ -143,7 +143,7 @@ func (d *docker) Validate(ctx context.Context, v schema.Value, online bool) []dr
 		err = suits(c, e)
 	}
 	if err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	return nil
 }
@@ -239,12 +239,4 @@ func (d *docker) forget(b *box.Box) {
 	if s := d.boxes[b.ID()]; s != nil && s.Common() == b {
 		delete(d.boxes, b.ID())
 	}
-}
-
-func diagnostic(err error) driver.Diagnostic {
-	var e *errs.Error
-	if !errors.As(err, &e) {
-		return driver.Diagnostic{Summary: err.Error()}
-	}
-	return driver.Diagnostic{Summary: e.Error(), Detail: e.Hint, Path: e.Path}
 }

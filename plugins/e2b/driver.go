@@ -12,7 +12,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -21,6 +20,7 @@ import (
 	"github.com/berth-dev/berth/plugins/e2b/internal/box"
 	"github.com/berth-dev/berth/plugins/e2b/internal/settings"
 	"github.com/berth-dev/berth/plugins/internal/keep"
+	"github.com/berth-dev/berth/plugins/internal/roster"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/schema"
@@ -34,10 +34,7 @@ type e2b struct {
 	log   hclog.Logger
 	host  driver.Host
 	boxed *box.Host // nil = not configured, for want of a key: said when it is needed
-
-	mu    sync.Mutex
-	boxes map[string]*box.Box      // guarded by mu
-	busy  map[string]chan struct{} // guarded by mu; held by who makes or finds the sandbox of an id
+	boxes roster.Roster[*box.Box]
 }
 
 var (
@@ -50,7 +47,7 @@ var (
 
 // New makes the driver.
 func New(log hclog.Logger) driver.Driver {
-	return &e2b{log: log, boxes: map[string]*box.Box{}, busy: map[string]chan struct{}{}}
+	return &e2b{log: log}
 }
 
 // Describe says what the service's sandboxes can do, with berth's guest in them.
@@ -74,7 +71,7 @@ func (d *e2b) Describe() driver.Description {
 func (d *e2b) Configure(_ context.Context, host driver.Host, v schema.Value) []driver.Diagnostic {
 	var c settings.Process
 	if err := v.Decode(settings.ProcessSchema(), &c); err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	if host.StateDir == "" {
 		return []driver.Diagnostic{{Summary: "no state directory", Detail: "the driver was not told where to keep the labels of snapshots"}}
@@ -88,7 +85,7 @@ func (d *e2b) Configure(_ context.Context, host driver.Host, v schema.Value) []d
 		Timeout: time.Duration(c.Timeout * float64(time.Second)), Attempts: c.Attempts, Observe: d.observe,
 	})
 	if err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	// Every driver of the team, and nobody else, knows what is made of its key: a sandbox can be taken up from any machine.
 	key := func(id string) []byte {
@@ -96,7 +93,7 @@ func (d *e2b) Configure(_ context.Context, host driver.Host, v schema.Value) []d
 		m.Write([]byte("berth guest " + id))
 		return m.Sum(nil)
 	}
-	d.boxed = &box.Host{Log: d.log, API: api, Where: c.Domain, Key: key, Over: d.forget, Snapshots: keep.Snapshots(filepath.Join(host.StateDir, "snapshots"))}
+	d.boxed = &box.Host{Log: d.log, API: api, Where: c.Domain, Key: key, Over: d.boxes.Forget, Snapshots: keep.Snapshots(filepath.Join(host.StateDir, "snapshots"))}
 	return nil
 }
 
@@ -122,18 +119,18 @@ func (d *e2b) ready() (*box.Host, error) {
 func (d *e2b) Validate(ctx context.Context, v schema.Value, online bool) []driver.Diagnostic {
 	c, err := settings.Decode(v, driver.NetworkPolicy{})
 	if err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	if !online {
 		return nil
 	}
 	h, err := d.ready()
 	if err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	all, err := h.API.Templates(ctx)
 	if err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	known := slices.ContainsFunc(all, func(t client.Template) bool {
 		return t.TemplateID == c.Template || slices.Contains(t.Names, c.Template) || slices.Contains(t.Aliases, c.Template)
@@ -148,39 +145,14 @@ func (d *e2b) Validate(ctx context.Context, v schema.Value, online bool) []drive
 	return nil
 }
 
-// alone keeps others from making or finding the sandbox of an id until release is called.
-func (d *e2b) alone(ctx context.Context, id string) (release func(), err error) {
-	for {
-		d.mu.Lock()
-		other := d.busy[id]
-		if other == nil {
-			done := make(chan struct{})
-			d.busy[id] = done
-			d.mu.Unlock()
-			return func() {
-				d.mu.Lock()
-				defer d.mu.Unlock()
-				delete(d.busy, id)
-				close(done)
-			}, nil
-		}
-		d.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, &errs.Error{Code: errs.Canceled, Op: "wait for the sandbox", Err: context.Cause(ctx)}
-		}
-	}
-}
-
 // Create makes a sandbox.
 func (d *e2b) Create(ctx context.Context, req *driver.CreateRequest) (driver.Sandbox, error) {
-	release, err := d.alone(ctx, req.SandboxID)
+	release, err := d.boxes.Alone(ctx, req.SandboxID)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if b := d.known(req.SandboxID); b != nil {
+	if b := d.boxes.Known(req.SandboxID); b != nil {
 		return b, nil
 	}
 	c, err := settings.Decode(req.Config, req.Network)
@@ -207,7 +179,7 @@ func (d *e2b) Create(ctx context.Context, req *driver.CreateRequest) (driver.San
 	if err != nil {
 		return nil, err
 	}
-	d.add(b)
+	d.boxes.Add(b)
 	return b, nil
 }
 
@@ -226,7 +198,7 @@ func cannot(req *driver.CreateRequest) error {
 
 // Resume finds a sandbox again.
 func (d *e2b) Resume(ctx context.Context, req *driver.ResumeRequest) (driver.Sandbox, error) {
-	release, err := d.alone(ctx, req.SandboxID)
+	release, err := d.boxes.Alone(ctx, req.SandboxID)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +207,7 @@ func (d *e2b) Resume(ctx context.Context, req *driver.ResumeRequest) (driver.San
 	if err != nil {
 		return nil, err
 	}
-	if b := d.known(req.SandboxID); b != nil {
+	if b := d.boxes.Known(req.SandboxID); b != nil {
 		if b.Usable() {
 			b.Renew(req.Env, req.SecretEnv)
 			return b, nil
@@ -254,7 +226,7 @@ func (d *e2b) Resume(ctx context.Context, req *driver.ResumeRequest) (driver.San
 	if err != nil {
 		return nil, err
 	}
-	d.add(b)
+	d.boxes.Add(b)
 	return b, nil
 }
 
@@ -284,31 +256,11 @@ func (d *e2b) List(ctx context.Context, labels map[string]string) iter.Seq2[driv
 
 // Drain parks or ends every sandbox of this process.
 func (d *e2b) Drain(ctx context.Context, policy driver.OrphanPolicy, report func(driver.DrainResult)) error {
-	d.mu.Lock()
-	all := slices.Collect(maps.Values(d.boxes))
-	d.mu.Unlock()
-	var failed []error
-	for _, b := range all {
-		r := driver.DrainResult{SandboxID: b.ID()}
-		switch policy {
-		case driver.OrphanDestroy:
-			r.Outcome, r.Err = "destroyed", b.Destroy(ctx)
-		case driver.OrphanStop:
-			r.Outcome, r.Err = "stopped", b.Stop(ctx, true)
-		default:
-			r.Outcome = "parked"
-			b.Park()
-		}
-		if r.Err != nil {
-			r.Outcome = "failed"
-			failed = append(failed, r.Err)
-		}
-		report(r)
-	}
+	err := d.boxes.Drain(ctx, policy, report)
 	if d.boxed != nil {
-		failed = append(failed, d.boxed.Settle(ctx))
+		err = errors.Join(err, d.boxed.Settle(ctx))
 	}
-	return errors.Join(failed...)
+	return err
 }
 
 // Snapshots lists the team's snapshots. The service keeps no labels with them: those that another installation took have none.
@@ -343,32 +295,4 @@ func (d *e2b) DeleteSnapshot(ctx context.Context, id string) error {
 		return err
 	}
 	return h.Snapshots.Forget(id)
-}
-
-func (d *e2b) known(id string) *box.Box {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.boxes[id]
-}
-
-func (d *e2b) add(b *box.Box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.boxes[b.ID()] = b
-}
-
-func (d *e2b) forget(b *box.Box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.boxes[b.ID()] == b {
-		delete(d.boxes, b.ID())
-	}
-}
-
-func diagnostic(err error) driver.Diagnostic {
-	e, ok := errors.AsType[*errs.Error](err)
-	if !ok {
-		return driver.Diagnostic{Summary: err.Error()}
-	}
-	return driver.Diagnostic{Summary: e.Error(), Detail: e.Hint, Path: e.Path}
 }

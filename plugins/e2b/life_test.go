@@ -340,7 +340,7 @@ func TestForeignGuest(t *testing.T) {
 		_, _ = b.Run(t.Context(), &driver.Command{Argv: []string{"sleep", "4711"}, Detached: true}, driver.Streams{}) // it is ended
 	}()
 	state := b.State()
-	d.known(req.SandboxID).Park()
+	d.boxes.Known(req.SandboxID).Park()
 	other, _ := s.newDriver(t)
 	other.boxed.Key = func(string) []byte { return []byte("quite another key") }
 	again, err := resume(t, other, req, state)
@@ -421,7 +421,7 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	token := info(t, d, b).EnvdAccessToken
-	if err := d.known(req.SandboxID).Stop(t.Context(), true); err != nil {
+	if err := d.boxes.Known(req.SandboxID).Stop(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	s.proxy.Inject(faultproxy.Fault{Kind: faultproxy.Answer, Status: 401, Body: `{"code":401,"message":"bad key ` + fakee2b.Key + `"}`, Path: "/sandboxes/"})

@@ -25,12 +25,12 @@ func (d *hosted) Create(ctx context.Context, req *driver.CreateRequest) (driver.
 	if err := d.ready(); err != nil {
 		return nil, err
 	}
-	release, err := d.alone(ctx, req.SandboxID)
+	release, err := d.boxes.Alone(ctx, req.SandboxID)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if b := d.known(req.SandboxID); b != nil && b.Usable() {
+	if b := d.boxes.Known(req.SandboxID); b != nil && b.Usable() {
 		return b, nil
 	}
 	wish := settings.Wish{Limits: req.Limits, Network: req.Network, Lifetime: req.MaxLifetime}
@@ -73,7 +73,7 @@ func (d *hosted) Create(ctx context.Context, req *driver.CreateRequest) (driver.
 		}
 		return nil, abandon(ctx, b, err)
 	}
-	d.add(b)
+	d.boxes.Add(b)
 	return b, nil
 }
 
@@ -102,12 +102,12 @@ func (d *hosted) Resume(ctx context.Context, req *driver.ResumeRequest) (driver.
 	if err != nil {
 		return nil, err
 	}
-	release, err := d.alone(ctx, req.SandboxID)
+	release, err := d.boxes.Alone(ctx, req.SandboxID)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if b := d.known(req.SandboxID); b != nil {
+	if b := d.boxes.Known(req.SandboxID); b != nil {
 		if b.Usable() {
 			b.Renew(req.Env, req.SecretEnv)
 			return b, nil
@@ -130,7 +130,7 @@ func (d *hosted) Resume(ctx context.Context, req *driver.ResumeRequest) (driver.
 		if err != nil {
 			return nil, err
 		}
-		d.add(b)
+		d.boxes.Add(b)
 		return b, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.CreateTimeout, errs.New(errs.StartFailed, "the sandbox was not made again within %s (create_timeout)", c.CreateTimeout))
@@ -150,7 +150,7 @@ func (d *hosted) Resume(ctx context.Context, req *driver.ResumeRequest) (driver.
 	if err != nil {
 		return nil, err
 	}
-	d.add(b)
+	d.boxes.Add(b)
 	return b, nil
 }
 

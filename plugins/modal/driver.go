@@ -6,18 +6,16 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"errors"
 	"iter"
 	"log/slog"
-	"maps"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/modal-labs/modal-client/go"
 
 	"github.com/berth-dev/berth/plugins/internal/keep"
+	"github.com/berth-dev/berth/plugins/internal/roster"
 	"github.com/berth-dev/berth/plugins/modal/client"
 	"github.com/berth-dev/berth/plugins/modal/internal/box"
 	"github.com/berth-dev/berth/plugins/modal/internal/settings"
@@ -37,10 +35,10 @@ type hosted struct {
 	c     *client.Client // nil = not configured
 	boxed *box.Host
 
+	boxes roster.Roster[*box.Box]
+
 	mu     sync.Mutex
-	boxes  map[string]*box.Box      // guarded by mu
-	making map[string]chan struct{} // guarded by mu; by the id of a sandbox that is being made or found
-	images map[string]*modal.Image  // guarded by mu; that were built, by what they are built of
+	images map[string]*modal.Image // guarded by mu; that were built, by what they are built of
 }
 
 var (
@@ -53,7 +51,7 @@ var (
 
 // New makes the driver.
 func New(log hclog.Logger) driver.Driver {
-	return &hosted{log: log, boxes: map[string]*box.Box{}, making: map[string]chan struct{}{}, images: map[string]*modal.Image{}}
+	return &hosted{log: log, images: map[string]*modal.Image{}}
 }
 
 // Describe says what Modal's sandboxes can do.
@@ -83,11 +81,11 @@ func (d *hosted) Describe() driver.Description {
 // Configure takes the credentials. Modal is asked when it is needed.
 func (d *hosted) Configure(_ context.Context, host driver.Host, v schema.Value) []driver.Diagnostic {
 	if err := v.Decode(settings.ProcessSchema(), &d.conf); err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	for name, value := range map[string]string{"token_id": d.conf.TokenID, "token_secret": d.conf.TokenSecret} {
 		if value == "" {
-			return []driver.Diagnostic{diagnostic(settings.Wrong(name, errs.New(errs.ConfigInvalid, "%s is missing", name).
+			return []driver.Diagnostic{driver.DiagnosticOf(settings.Wrong(name, errs.New(errs.ConfigInvalid, "%s is missing", name).
 				WithHint("make a token in Modal's settings, and set %s = secret.NAME in the driver block, or the environment variables MODAL_TOKEN_ID and MODAL_TOKEN_SECRET", name)))}
 		}
 	}
@@ -103,10 +101,10 @@ func (d *hosted) Configure(_ context.Context, host driver.Host, v schema.Value) 
 		ImageBuilder: d.conf.ImageBuilder, MaxThrottle: throttle, Log: slog.New(sdkLog{d.log.Named("sdk")}),
 	})
 	if err != nil {
-		return []driver.Diagnostic{diagnostic(errs.Wrap(errs.ConfigInvalid, "make a client for Modal", err))}
+		return []driver.Diagnostic{driver.DiagnosticOf(errs.Wrap(errs.ConfigInvalid, "make a client for Modal", err))}
 	}
 	d.host, d.c = host, c
-	d.boxed = &box.Host{Client: c, Log: d.log, Key: d.key, Over: d.forget, Snapshots: keep.Snapshots(filepath.Join(host.StateDir, "snapshots"))}
+	d.boxed = &box.Host{Client: c, Log: d.log, Key: d.key, Over: d.boxes.Forget, Snapshots: keep.Snapshots(filepath.Join(host.StateDir, "snapshots"))}
 	return nil
 }
 
@@ -138,7 +136,7 @@ func (d *hosted) Validate(ctx context.Context, v schema.Value, online bool) []dr
 		}
 	}
 	if err != nil {
-		return []driver.Diagnostic{diagnostic(err)}
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
 	return nil
 }
@@ -225,81 +223,7 @@ func (d *hosted) DeleteSnapshot(ctx context.Context, id string) error {
 
 // Drain parks or ends every sandbox of this process.
 func (d *hosted) Drain(ctx context.Context, policy driver.OrphanPolicy, report func(driver.DrainResult)) error {
-	d.mu.Lock()
-	all := slices.Collect(maps.Values(d.boxes))
-	d.mu.Unlock()
-	var failed []error
-	for _, b := range all {
-		r := driver.DrainResult{SandboxID: b.ID()}
-		switch policy {
-		case driver.OrphanDestroy:
-			r.Outcome, r.Err = "destroyed", b.Destroy(ctx)
-		case driver.OrphanStop:
-			r.Outcome, r.Err = "stopped", b.Stop(ctx, true)
-		default:
-			r.Outcome = "parked"
-			b.Park()
-		}
-		if r.Err != nil {
-			r.Outcome = "failed"
-			failed = append(failed, r.Err)
-		}
-		report(r)
-	}
-	return errors.Join(failed...)
-}
-
-func (d *hosted) known(id string) *box.Box {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.boxes[id]
-}
-
-func (d *hosted) add(b *box.Box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.boxes[b.ID()] = b
-}
-
-func (d *hosted) forget(b *box.Box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.boxes[b.ID()] == b {
-		delete(d.boxes, b.ID())
-	}
-}
-
-// alone lets one caller at a time make or find a sandbox.
-func (d *hosted) alone(ctx context.Context, id string) (release func(), err error) {
-	for {
-		d.mu.Lock()
-		busy := d.making[id]
-		if busy == nil {
-			done := make(chan struct{})
-			d.making[id] = done
-			d.mu.Unlock()
-			return func() {
-				d.mu.Lock()
-				defer d.mu.Unlock()
-				delete(d.making, id)
-				close(done)
-			}, nil
-		}
-		d.mu.Unlock()
-		select {
-		case <-busy:
-		case <-ctx.Done():
-			return nil, &errs.Error{Code: errs.Canceled, Op: "wait for the sandbox", Err: context.Cause(ctx)}
-		}
-	}
-}
-
-func diagnostic(err error) driver.Diagnostic {
-	var e *errs.Error
-	if !errors.As(err, &e) {
-		return driver.Diagnostic{Summary: err.Error()}
-	}
-	return driver.Diagnostic{Summary: e.Error(), Detail: e.Hint, Path: e.Path}
+	return d.boxes.Drain(ctx, policy, report)
 }
 
 // sdkLog passes what Modal's SDK says on, as news for those who debug.

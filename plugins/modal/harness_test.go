@@ -124,10 +124,7 @@ func driverFor(t testing.TB, s *fake.Server, process map[string]any) *fixture {
 		t.Fatal(diags)
 	}
 	t.Cleanup(func() {
-		f.mu.Lock()
-		all := maps.Clone(f.boxes)
-		f.mu.Unlock()
-		for _, b := range all {
+		for _, b := range f.boxes.All() {
 			b.Park()
 		}
 		f.c.Close()

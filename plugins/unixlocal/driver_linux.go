@@ -168,15 +168,11 @@ func (d *local) Validate(_ context.Context, v schema.Value, _ bool) []driver.Dia
 }
 
 func diagnostic(err error) driver.Diagnostic {
-	var e *errs.Error
-	if !errors.As(err, &e) {
-		return driver.Diagnostic{Summary: err.Error()}
+	d := driver.DiagnosticOf(err)
+	if e, ok := errors.AsType[*errs.Error](err); ok && e.Context["errno"] != "" {
+		d.Detail = fmt.Sprintf("The probe failed at %q with %s. %s", e.Context["probe"], e.Context["errno"], e.Hint)
 	}
-	detail := e.Hint
-	if e.Context["errno"] != "" {
-		detail = fmt.Sprintf("The probe failed at %q with %s. %s", e.Context["probe"], e.Context["errno"], e.Hint)
-	}
-	return driver.Diagnostic{Summary: e.Error(), Detail: detail, Path: e.Path}
+	return d
 }
 
 // want begins what a sandbox of this configuration gets.

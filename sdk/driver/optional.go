@@ -4,11 +4,13 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"net"
 	"time"
 
+	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/schema"
 )
 
@@ -79,6 +81,15 @@ type Diagnostic struct {
 	Detail  string
 	Path    Path
 	URL     string
+}
+
+// DiagnosticOf makes a finding of an error.
+func DiagnosticOf(err error) Diagnostic {
+	e, ok := errors.AsType[*errs.Error](err)
+	if !ok {
+		return Diagnostic{Summary: err.Error()}
+	}
+	return Diagnostic{Summary: e.Error(), Detail: e.Hint, Path: e.Path}
 }
 
 // Health is how a driver is.
