@@ -41,7 +41,7 @@ var (
 func (r *live) agentTools(a *spec.Agent, ws *workspace) ([]tool.Tool, error) {
 	var all []tool.Tool
 	for _, t := range a.AgentTools {
-		on, err := enabled(t.Enabled, r.vars(a))
+		on, err := spec.Enabled(t.Enabled, r.vars(a))
 		if err != nil {
 			return nil, fmt.Errorf("agent tool %q: %w", t.Name, err)
 		}
@@ -50,22 +50,6 @@ func (r *live) agentTools(a *spec.Agent, ws *workspace) ([]tool.Tool, error) {
 		}
 	}
 	return all, nil
-}
-
-// enabled evaluates an `enabled` attribute; nothing said is yes.
-func enabled(e spec.Expr, vars spec.RunVars) (bool, error) {
-	if e == nil {
-		return true, nil
-	}
-	v, err := e.Eval(vars)
-	if err != nil {
-		return false, err
-	}
-	on, ok := v.(bool)
-	if !ok {
-		return false, fmt.Errorf("enabled is %v, it has to be true or false", v)
-	}
-	return on, nil
 }
 
 var oneText = json.RawMessage(`{"type":"object","properties":{"input":{"type":"string","description":"What the agent should do."}},"required":["input"],"additionalProperties":false}`)
@@ -185,11 +169,7 @@ func (t *agentTool) options(id, input string, call tool.Call) RunOptions {
 		plain.Sandboxed = false
 		r.Agent = &plain
 	case t.spec.Workspace == "own", t.ws == nil:
-		if r.Sandbox != nil {
-			own := *r.Sandbox
-			own.Session.Source, own.Session.Key, own.Session.StateFile = "", spec.Text{}, ""
-			r.Sandbox = &own
-		}
+		r.Sandbox = ofTheRun(r.Sandbox)
 	default:
 		out.Session, r.Cwd, r.Manifest = t.ws.Session, o.Run.Cwd, o.Run.Manifest
 	}

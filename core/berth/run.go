@@ -386,11 +386,7 @@ func (r *live) openLocked(ctx context.Context, where string, emit func(event.Dat
 	case !first:
 		// A workspace of an agent's own is made by the run and goes with it, whatever the sandbox's policy is.
 		o.ID, o.held = runlog.NewID(r.h.cfg.Now()), r.record.Sessions[where]
-		if s := o.Sandbox; s != nil {
-			own := *s
-			own.Session.Source, own.Session.Key, own.Session.StateFile = "", spec.Text{}, ""
-			o.Sandbox = &own
-		}
+		o.Sandbox = ofTheRun(o.Sandbox)
 		o.chosen = func(id string) error {
 			if r.record.Sessions == nil {
 				r.record.Sessions = map[string]string{}
@@ -404,27 +400,24 @@ func (r *live) openLocked(ctx context.Context, where string, emit func(event.Dat
 	return r.h.Open(ctx, r.o.Project, o)
 }
 
+// ofTheRun is a sandbox block without its policy about where a session comes from: the run makes one.
+func ofTheRun(s *spec.Sandbox) *spec.Sandbox {
+	if s == nil {
+		return nil
+	}
+	own := *s
+	own.Session.Source, own.Session.Key, own.Session.StateFile = "", spec.Text{}, ""
+	return &own
+}
+
 // workers are the users that agents of a run work as, in a workspace that they may share.
 func workers(first *spec.Agent) []string {
-	seen := map[*spec.Agent]bool{}
 	var users []string
-	var walk func(a *spec.Agent)
-	walk = func(a *spec.Agent) {
-		if seen[a] {
-			return
-		}
-		seen[a] = true
+	for _, a := range everybody(first) {
 		if a.RunAs != "" && !slices.Contains(users, a.RunAs) {
 			users = append(users, a.RunAs)
 		}
-		for _, h := range a.Handoffs {
-			walk(h.Agent)
-		}
-		for _, t := range a.AgentTools {
-			walk(t.Agent)
-		}
 	}
-	walk(first)
 	return users
 }
 

@@ -22,9 +22,6 @@ import (
 // maxOutput bounds the text of a result; half of it is kept of the beginning, half of the end.
 const maxOutput = 64 << 10
 
-// maxPicture bounds one picture of a result.
-const maxPicture = 10 << 20
-
 // remote is a tool of a server.
 type remote struct {
 	*server
@@ -69,10 +66,7 @@ func (r *remote) Call(ctx context.Context, call tool.Call) (tool.Result, error) 
 	r.optional.prune(args)
 	if r.schema != nil {
 		if err := r.schema.Validate(args); err != nil {
-			return tool.Result{Error: &tool.Error{
-				Code: tool.CodeArguments, Message: "the arguments do not fit the tool's parameters: " + err.Error(), Retryable: true,
-				Hint: "call again with arguments that fit",
-			}}, nil
+			return tool.Result{Error: tool.Misfit(err)}, nil
 		}
 	}
 	raw, err := json.Marshal(args)
@@ -109,7 +103,7 @@ func (r *remote) result(res *sdk.CallToolResult) tool.Result {
 	if structured == "" {
 		for _, c := range res.Content {
 			part, picture := content(c)
-			if picture != nil && len(picture.Data) <= maxPicture {
+			if picture != nil && len(picture.Data) <= tool.MaxImageBytes {
 				out.Images = append(out.Images, *picture)
 				continue
 			}
@@ -159,8 +153,7 @@ func (r *remote) bounded(text string) string {
 	}
 	h := &stream.HeadTail{Head: maxOutput / 2, Tail: maxOutput / 2}
 	_, _ = h.Write([]byte(text)) // never fails
-	head, tail, dropped := h.Result()
-	return strings.ToValidUTF8(fmt.Sprintf("%s\n…%d bytes left out…\n%s", head, dropped, tail), "")
+	return strings.ToValidUTF8(h.String(), "")
 }
 
 // content gives a part of a result as text, or as a picture that models take.
@@ -169,7 +162,7 @@ func content(c sdk.Content) (string, *tool.Image) {
 	case *sdk.TextContent:
 		return c.Text, nil
 	case *sdk.ImageContent:
-		if picture(c.MIMEType) {
+		if tool.Picture(c.MIMEType) {
 			return fmt.Sprintf("[a picture was left out: %s, %d bytes]", c.MIMEType, len(c.Data)), &tool.Image{MIME: c.MIMEType, Data: c.Data}
 		}
 		return fmt.Sprintf("[a picture was left out: %s, %d bytes, a type that models do not take]", c.MIMEType, len(c.Data)), nil
@@ -182,7 +175,7 @@ func content(c sdk.Content) (string, *tool.Image) {
 		switch {
 		case c.Resource.Blob == nil:
 			return fmt.Sprintf("[resource %s]\n%s", c.Resource.URI, c.Resource.Text), nil
-		case picture(c.Resource.MIMEType):
+		case tool.Picture(c.Resource.MIMEType):
 			return fmt.Sprintf("[a picture was left out: %s, %d bytes]", c.Resource.URI, len(c.Resource.Blob)), &tool.Image{MIME: c.Resource.MIMEType, Data: c.Resource.Blob}
 		}
 		return fmt.Sprintf("[resource %s: %s, %d bytes]", c.Resource.URI, c.Resource.MIMEType, len(c.Resource.Blob)), nil
@@ -192,13 +185,4 @@ func content(c sdk.Content) (string, *tool.Image) {
 		return fmt.Sprintf("[content of an unknown type: %v]", err), nil
 	}
 	return string(raw), nil
-}
-
-// picture reports whether models take pictures of a type.
-func picture(mime string) bool {
-	switch mime {
-	case "image/png", "image/jpeg", "image/gif", "image/webp":
-		return true
-	}
-	return false
 }

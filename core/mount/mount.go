@@ -29,7 +29,6 @@ import (
 	mounts "github.com/berth-dev/berth/mounts/spec"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
-	pb "github.com/berth-dev/berth/sdk/proto/berth/storage/v1"
 )
 
 // Program is the name of the process that speaks with storage. It lies beside berth.
@@ -307,26 +306,3 @@ const (
 	healthTime = 10 * time.Second
 	patience   = 3 * time.Second
 )
-
-// drained makes an error of what has not reached a storage.
-func drained(x *Set, u *pb.Unstored, dir string) error {
-	name := u.GetId()
-	for _, v := range x.servers {
-		for _, m := range v.mounts {
-			if m.req.GetId() == u.GetId() {
-				name = target(m.entry)
-			}
-		}
-	}
-	const most = 20
-	files := u.GetPaths()
-	more := ""
-	if len(files) > most {
-		files, more = files[:most], fmt.Sprintf(" and %d more", len(files)-most)
-	}
-	if len(files) == 0 {
-		return errs.New(errs.MountFailed, "it is not known whether every write to %s has reached the storage: %s", name, u.GetReason())
-	}
-	return errs.New(errs.MountFailed, "%d files written to %s have not reached the storage: %s%s (%s)", len(u.GetPaths()), name, strings.Join(files, ", "), more, u.GetReason()).
-		With("mount", u.GetId()).WithHint("their contents are below %s; when the session is used again they are sent again", dir)
-}

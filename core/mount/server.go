@@ -260,14 +260,30 @@ func (v *server) drain(ctx context.Context, which func(*one) bool) error {
 		_, client, _ := v.live()
 		resp, err := client.Drain(ctx, &pb.DrainRequest{Id: m.req.GetId(), TimeoutMs: m.req.GetRemote().GetLimits().GetDrainTimeoutMs()})
 		if err != nil {
-			all = append(all, drained(v.x, &pb.Unstored{Id: m.req.GetId(), Reason: v.failed(err).Error()}, v.dir))
+			all = append(all, v.drained(&pb.Unstored{Id: m.req.GetId(), Reason: v.failed(err).Error()}))
 			continue
 		}
 		for _, u := range resp.GetUnstored() {
-			all = append(all, drained(v.x, u, v.dir))
+			all = append(all, v.drained(u))
 		}
 	}
 	return errors.Join(all...)
+}
+
+// drained makes an error of what has not reached a storage.
+func (v *server) drained(u *pb.Unstored) error {
+	name := v.name(u.GetId())
+	const most = 20
+	files := u.GetPaths()
+	more := ""
+	if len(files) > most {
+		files, more = files[:most], fmt.Sprintf(" and %d more", len(files)-most)
+	}
+	if len(files) == 0 {
+		return errs.New(errs.MountFailed, "it is not known whether every write to %s has reached the storage: %s", name, u.GetReason())
+	}
+	return errs.New(errs.MountFailed, "%d files written to %s have not reached the storage: %s%s (%s)", len(u.GetPaths()), name, strings.Join(files, ", "), more, u.GetReason()).
+		With("mount", u.GetId()).WithHint("their contents are below %s; when the session is used again they are sent again", v.dir)
 }
 
 // How often a process is started again that ends by itself, and how long it must have run to count as well.

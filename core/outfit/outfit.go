@@ -53,8 +53,8 @@ func New(ctx context.Context, cfg Config) (*Outfit, error) {
 	o := &Outfit{cfg: cfg}
 	a := cfg.Agent
 	if cfg.Session != nil {
-		o.capabilities(&cfg)
-		if err := o.learn(ctx, &cfg); err != nil {
+		o.capabilities()
+		if err := o.learn(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -63,9 +63,9 @@ func New(ctx context.Context, cfg Config) (*Outfit, error) {
 		env.Sandbox = cfg.Session
 	}
 	for _, t := range a.Tools {
-		offered, err := enabled(t.Enabled, cfg.Vars)
+		offered, err := spec.Enabled(t.Enabled, cfg.Vars)
 		if err != nil {
-			return nil, fmt.Errorf("tool %s.%s: enabled: %w", t.Kind, t.Label, err)
+			return nil, fmt.Errorf("tool %s.%s: %w", t.Kind, t.Label, err)
 		}
 		if !offered {
 			continue
@@ -76,14 +76,18 @@ func New(ctx context.Context, cfg Config) (*Outfit, error) {
 		}
 		o.declared = append(o.declared, made)
 	}
-	return o, o.connect(ctx, &cfg)
+	if err := o.connect(ctx); err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // maxFindings is how many faults of skills are told.
 const maxFindings = 20
 
 // learn finds the agent's skills and puts them into the workspace.
-func (o *Outfit) learn(ctx context.Context, cfg *Config) error {
+func (o *Outfit) learn(ctx context.Context) error {
+	cfg := &o.cfg
 	sc := cfg.Agent.Capabilities.Skills
 	if sc == nil {
 		return nil
@@ -106,7 +110,8 @@ func (o *Outfit) learn(ctx context.Context, cfg *Config) error {
 }
 
 // connect reaches the agent's servers.
-func (o *Outfit) connect(ctx context.Context, cfg *Config) error {
+func (o *Outfit) connect(ctx context.Context) error {
+	cfg := &o.cfg
 	if len(cfg.Agent.MCPServers) == 0 {
 		return nil
 	}
@@ -127,23 +132,8 @@ func (o *Outfit) connect(ctx context.Context, cfg *Config) error {
 	return err
 }
 
-// enabled evaluates the attribute of that name; without it a thing is.
-func enabled(e spec.Expr, vars spec.RunVars) (bool, error) {
-	if e == nil {
-		return true, nil
-	}
-	v, err := e.Eval(vars)
-	if err != nil {
-		return false, err
-	}
-	yes, ok := v.(bool)
-	if !ok {
-		return false, errors.New("it is neither true nor false")
-	}
-	return yes, nil
-}
-
-func (o *Outfit) capabilities(cfg *Config) {
+func (o *Outfit) capabilities() {
+	cfg := &o.cfg
 	caps, sp := cfg.Agent.Capabilities, cfg.Sandbox
 	if caps.Shell != nil {
 		sc := shell.Config{Spec: caps.Shell, Dir: cfg.Cwd, User: cfg.Agent.RunAs}

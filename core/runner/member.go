@@ -80,8 +80,9 @@ func (x *executor) prepare(ctx context.Context, m *member) error {
 			return fmt.Errorf("prepare the tools: %w", err)
 		}
 	}
+	vars := spec.RunVars{RunID: x.cfg.RunID, Input: x.cfg.Run.Input, Vars: x.cfg.Run.Vars, Agent: m.spec.Label, StartedAt: x.started}
 	for _, h := range m.spec.Handoffs {
-		on, err := x.enabled(m, h.Enabled)
+		on, err := spec.Enabled(h.Enabled, vars)
 		if err != nil {
 			return fmt.Errorf("handoff %q: %w", h.ToolName, err)
 		}
@@ -103,22 +104,6 @@ func (x *executor) prepare(ctx context.Context, m *member) error {
 	}
 	m.tools, m.ready = box, true
 	return nil
-}
-
-// enabled evaluates what an `enabled` attribute says; nothing said is yes.
-func (x *executor) enabled(m *member, e spec.Expr) (bool, error) {
-	if e == nil {
-		return true, nil
-	}
-	v, err := e.Eval(spec.RunVars{RunID: x.cfg.RunID, Input: x.cfg.Run.Input, Vars: x.cfg.Run.Vars, Agent: m.spec.Label, StartedAt: x.started})
-	if err != nil {
-		return false, err
-	}
-	on, ok := v.(bool)
-	if !ok {
-		return false, fmt.Errorf("enabled is %v, it has to be true or false", v)
-	}
-	return on, nil
 }
 
 // closeSessions ends the use of every sandbox, the last opened first.

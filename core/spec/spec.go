@@ -92,6 +92,22 @@ type RunVars struct {
 	Output    any               // what a guardrail looks at
 }
 
+// Enabled evaluates an `enabled` attribute; nothing said is yes.
+func Enabled(e Expr, vars RunVars) (bool, error) {
+	if e == nil {
+		return true, nil
+	}
+	v, err := e.Eval(vars)
+	if err != nil {
+		return false, fmt.Errorf("enabled: %w", err)
+	}
+	on, ok := v.(bool)
+	if !ok {
+		return false, fmt.Errorf("enabled is %v, it has to be true or false", v)
+	}
+	return on, nil
+}
+
 // DriverConfig is a driver's configuration body, checked against the driver's schema at load.
 type DriverConfig interface {
 	// Encode resolves secrets and gives the driver's value. The error carries file and line.

@@ -49,6 +49,14 @@ func DecodeArguments(arguments string, into any) *Error {
 	return nil
 }
 
+// Misfit is the answer to arguments that are JSON and do not fit the tool's schema.
+func Misfit(err error) *Error {
+	return &Error{
+		Code: CodeArguments, Message: "the arguments do not fit the tool's parameters: " + err.Error(), Retryable: true,
+		Hint: "call again with arguments that fit",
+	}
+}
+
 func jsonName(kind string) string {
 	switch {
 	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):

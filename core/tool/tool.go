@@ -150,6 +150,18 @@ type Image struct {
 	Detail string
 }
 
+// MaxImageBytes is the largest picture that is shown to a model.
+const MaxImageBytes = 10 << 20
+
+// Picture says whether models take pictures of a type.
+func Picture(mime string) bool {
+	switch mime {
+	case "image/png", "image/jpeg", "image/gif", "image/webp":
+		return true
+	}
+	return false
+}
+
 // Error is the stable shape in which a failure goes back to the model.
 type Error struct {
 	Code      string `json:"code"`

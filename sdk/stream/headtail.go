@@ -2,6 +2,8 @@
 
 package stream
 
+import "fmt"
+
 // HeadTail keeps the beginning and the end of what is written to it and counts the rest. It never blocks and never
 // fails, so that a program which writes too much goes on. Not for use by several goroutines.
 type HeadTail struct {
@@ -44,6 +46,15 @@ func (h *HeadTail) Write(p []byte) (int, error) {
 func (h *HeadTail) Result() (head, tail []byte, dropped uint64) {
 	tail = append(append(make([]byte, 0, len(h.tail)), h.tail[h.next:]...), h.tail[:h.next]...)
 	return h.head, tail, h.total - uint64(len(h.head)) - uint64(len(tail))
+}
+
+// String gives the beginning and the end, with a mark that counts what was dropped between them.
+func (h *HeadTail) String() string {
+	head, tail, dropped := h.Result()
+	if dropped == 0 {
+		return string(head) + string(tail)
+	}
+	return fmt.Sprintf("%s\n…%d bytes left out…\n%s", head, dropped, tail)
 }
 
 // Total is the number of bytes written.

@@ -15,9 +15,6 @@ import (
 	"github.com/berth-dev/berth/sdk/driver"
 )
 
-// MaxImageBytes is the largest picture that is shown to a model.
-const MaxImageBytes = 10 << 20
-
 const imageSchema = `{"type":"object","required":["path"],"properties":{
 "path":{"type":"string","minLength":1,"description":"PNG, JPEG, GIF or WebP file."},
 "detail":{"type":["string","null"],"enum":["low","high","auto",null],"description":"How closely to look."}}}`
@@ -74,15 +71,15 @@ func (t imageTool) Call(ctx context.Context, call tool.Call) (tool.Result, error
 	}
 	defer r.Close() // the content counts, and Read has told
 	const shrink = "make a smaller copy with a command and look at that"
-	if info.Size > MaxImageBytes {
-		return fail("image_too_large", shrink, "%s has %d bytes, more than the %d that can be shown", a.Path, info.Size, MaxImageBytes)
+	if info.Size > tool.MaxImageBytes {
+		return fail("image_too_large", shrink, "%s has %d bytes, more than the %d that can be shown", a.Path, info.Size, tool.MaxImageBytes)
 	}
-	data, err := io.ReadAll(io.LimitReader(r, MaxImageBytes+1))
+	data, err := io.ReadAll(io.LimitReader(r, tool.MaxImageBytes+1))
 	if err != nil {
 		return tool.Failed(err), nil
 	}
-	if len(data) > MaxImageBytes {
-		return fail("image_too_large", shrink, "%s has more than the %d bytes that can be shown", a.Path, MaxImageBytes)
+	if len(data) > tool.MaxImageBytes {
+		return fail("image_too_large", shrink, "%s has more than the %d bytes that can be shown", a.Path, tool.MaxImageBytes)
 	}
 	mime := sniff(data)
 	if mime == "" {

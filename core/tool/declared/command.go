@@ -163,12 +163,7 @@ func (p progress) Write(b []byte) (int, error) {
 
 // shown is a stream as text, with the number of bytes that were dropped.
 func shown(h *stream.HeadTail, seen *secrets) string {
-	head, tail, dropped := h.Result()
-	text := string(head) + string(tail)
-	if dropped > 0 {
-		text = string(head) + fmt.Sprintf("\n…%d bytes left out…\n", dropped) + string(tail)
-	}
-	return seen.String(strings.ToValidUTF8(text, "\uFFFD"))
+	return seen.String(strings.ToValidUTF8(h.String(), "\uFFFD"))
 }
 
 func (c *command) result(ctx context.Context, exit driver.Exit, out, errOut string, raw *stream.HeadTail) tool.Result {
@@ -226,20 +221,18 @@ func (c *command) file(ctx context.Context, name string, res tool.Result) tool.R
 	}
 	_, r, err := c.env.Sandbox.Open(ctx, name, driver.ReadOptions{User: c.env.User})
 	if err != nil {
-		failed := tool.Failed(err)
-		res.Error = failed.Error
+		res.Error = tool.FromError(err)
 		return res
 	}
 	b, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err = errors.Join(err, r.Close()); err != nil {
-		failed := tool.Failed(err)
-		res.Error = failed.Error
+		res.Error = tool.FromError(err)
 		return res
 	}
 	if len(b) > maxFile {
 		return fail("output_too_large", "the file %s is larger than 10 MiB", name)
 	}
-	if mime := http.DetectContentType(b); picture(mime) {
+	if mime := http.DetectContentType(b); tool.Picture(mime) {
 		res.Text, res.Images = name, []tool.Image{{MIME: mime, Data: b}}
 		return res
 	}
@@ -257,15 +250,6 @@ func textual(b []byte) bool { return utf8.Valid(b) && !slices.Contains(b, 0) }
 
 // maxFile is the largest file that a command may give.
 const maxFile = 10 << 20
-
-// picture reports whether models take pictures of a type.
-func picture(mime string) bool {
-	switch mime {
-	case "image/png", "image/jpeg", "image/gif", "image/webp":
-		return true
-	}
-	return false
-}
 
 func invalid(format string, args ...any) tool.Result {
 	return tool.Result{Error: &tool.Error{Code: tool.CodeArguments, Message: fmt.Sprintf(format, args...), Retryable: true}}

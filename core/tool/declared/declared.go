@@ -170,10 +170,7 @@ func (b *base) vars(arguments string) (spec.RunVars, *tool.Error) {
 		vars.Params = map[string]any{}
 	}
 	if err := b.schema.Validate(vars.Params); err != nil {
-		return vars, &tool.Error{
-			Code: tool.CodeArguments, Message: "the arguments do not fit the tool's parameters: " + err.Error(), Retryable: true,
-			Hint: "call again with arguments that fit",
-		}
+		return vars, tool.Misfit(err)
 	}
 	return vars, nil
 }

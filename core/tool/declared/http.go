@@ -164,7 +164,7 @@ func (r *requester) response(resp *http.Response, seen *secrets) (tool.Result, e
 		kind = ""
 	}
 	failed := resp.StatusCode >= http.StatusBadRequest
-	if picture(kind) && !failed {
+	if tool.Picture(kind) && !failed {
 		b, err := io.ReadAll(io.LimitReader(resp.Body, maxFile+1))
 		switch {
 		case err != nil:
