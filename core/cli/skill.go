@@ -124,8 +124,11 @@ func (a *app) showSkills(all []skillsOf, check bool) error {
 			fmt.Fprintf(w, "%s: %s: %s\n", f.Level, f.Path, f.Message)
 		}
 	}
-	if check {
+	switch {
+	case check:
 		fmt.Fprintf(w, "%d skills were looked at\n", n)
+	case n == 0:
+		fmt.Fprintln(a.Err, "there are no skills")
 	}
 	return w.Flush()
 }
