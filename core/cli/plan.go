@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -50,9 +49,7 @@ model would be told and which tools it would have. Nothing is fetched and no san
 				return err
 			}
 			if asJSON {
-				enc := json.NewEncoder(a.Out)
-				enc.SetIndent("", "  ")
-				return enc.Encode(plan)
+				return a.printJSON(plan)
 			}
 			return a.showPlan(plan, full)
 		},

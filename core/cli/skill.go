@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -49,9 +48,7 @@ skill is told; an error is what keeps an agent from using it as it is meant, and
 				return err
 			}
 			if asJSON {
-				enc := json.NewEncoder(a.Out)
-				enc.SetIndent("", "  ")
-				err = enc.Encode(all)
+				err = a.printJSON(all)
 			} else {
 				err = a.showSkills(all, check)
 			}
