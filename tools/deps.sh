@@ -12,6 +12,7 @@ need python3 python3-minimal
 need dockerd docker.io
 compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
 need iptables iptables
+need ip iproute2
 if ((${#missing[@]} == 0)); then exit 0; fi
 if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
   echo "tests that need these packages will be skipped: ${missing[*]}" >&2

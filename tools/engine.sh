@@ -5,6 +5,7 @@
 
 engine_dir=
 engine_pid=
+engine_bridge=
 
 engine_answers() { # whether an engine answers at a socket
   python3 -c 'import socket, sys
@@ -16,8 +17,9 @@ engine_end() {
   if [[ -n $engine_pid ]]; then
     kill "$engine_pid" 2>/dev/null && wait "$engine_pid" || true
   fi
+  if [[ -n $engine_bridge ]]; then ip link delete "$engine_bridge" || true; fi
   if [[ -n $engine_dir ]]; then rm -rf "$engine_dir"; fi
-  engine_pid= engine_dir=
+  engine_pid= engine_dir= engine_bridge=
 }
 
 engine() { # sees that DOCKER_HOST, or what is used without it, is an engine, where one can be had
@@ -26,8 +28,13 @@ engine() { # sees that DOCKER_HOST, or what is used without it, is an engine, wh
   fi
   trap engine_end EXIT
   engine_dir=$(mktemp -d /tmp/berth-engine.XXXXXX)
+  # The network namespaces of containers outlive an engine that is killed, and answer at their addresses on the bridge that
+  # the next engine finds. So this one gets a bridge of its own, with addresses that are set aside for tests (RFC 2544).
+  engine_bridge=berth$$
+  ip link add name "$engine_bridge" type bridge
+  ip address add "198.18.$(($$ % 256)).1/24" dev "$engine_bridge"
   dockerd --data-root "$engine_dir/root" --exec-root "$engine_dir/exec" --pidfile "$engine_dir/pid" -H "unix://$engine_dir/sock" \
-    >"$engine_dir/log" 2>&1 &
+    --bridge "$engine_bridge" >"$engine_dir/log" 2>&1 &
   engine_pid=$!
   until engine_answers "$engine_dir/sock"; do
     if ! kill -0 "$engine_pid" 2>/dev/null || ((SECONDS > 60)); then
