@@ -32,7 +32,6 @@ require (
 	github.com/rclone/gofakes3 v0.0.12
 	github.com/rclone/rclone v1.76.0
 	github.com/rogpeppe/go-internal v1.16.0
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/zclconf/go-cty v1.20.0

@@ -5,45 +5,66 @@
 package outschema
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
+// deepest and most bound what is looked at of a schema.
 const (
-	// name is what the schema is called inside the library.
-	name = "schema.json"
-	// deepest and most bound what is looked at of a schema.
 	deepest = 100
 	most    = 100_000
-	// faults is how many faults of an answer are told.
-	faults = 8
 )
 
-// nowhere loads nothing.
-type nowhere struct{}
+// types are those that JSON has.
+var types = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
 
-func (nowhere) Load(url string) (any, error) {
-	return nil, fmt.Errorf("%s is outside the schema, and nothing is fetched", url)
+func compile(schema json.RawMessage) (*jsonschema.Resolved, error) {
+	var doc any
+	if err := json.Unmarshal(schema, &doc); err != nil {
+		return nil, err
+	}
+	if err := knownTypes(doc, ""); err != nil {
+		return nil, err
+	}
+	s := &jsonschema.Schema{}
+	if err := json.Unmarshal(schema, s); err != nil {
+		return nil, err
+	}
+	return s.Resolve(&jsonschema.ResolveOptions{Loader: func(at *url.URL) (*jsonschema.Schema, error) {
+		return nil, fmt.Errorf("%s is outside the schema, and nothing is fetched", at)
+	}})
 }
 
-func compile(schema json.RawMessage) (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
-	if err != nil {
-		return nil, err
+// knownTypes finds words that are no types, which nothing ever fits: the library lets them pass.
+func knownTypes(v any, at string) error {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			switch name, ok := v[k].(string); {
+			case k == "type" && ok && !slices.Contains(types, name):
+				return fmt.Errorf("%s/type: JSON has no type %q; it has %s", at, name, strings.Join(types, ", "))
+			case k == "enum" || k == "const" || k == "default" || k == "examples": // values, no schemas
+				continue
+			}
+			if err := knownTypes(v[k], at+"/"+k); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for i, e := range v {
+			if err := knownTypes(e, fmt.Sprintf("%s/%d", at, i)); err != nil {
+				return err
+			}
+		}
 	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(nowhere{})
-	if err := c.AddResource(name, doc); err != nil {
-		return nil, err
-	}
-	return c.Compile(name)
+	return nil
 }
 
 // Check says what is wrong with an answer. The error is for the model: it names the place and what is wanted there.
@@ -52,35 +73,11 @@ func Check(schema json.RawMessage, answer string) error {
 	if err != nil {
 		return fmt.Errorf("the schema itself is wrong: %w", err)
 	}
-	v, err := jsonschema.UnmarshalJSON(strings.NewReader(answer))
-	if err != nil {
+	var v any
+	if err := json.Unmarshal([]byte(answer), &v); err != nil {
 		return fmt.Errorf("it is not JSON: %w", err)
 	}
-	err = s.Validate(v)
-	bad, ok := errors.AsType[*jsonschema.ValidationError](err)
-	if !ok {
-		return err
-	}
-	var lines []string
-	var walk func(u *jsonschema.OutputUnit)
-	walk = func(u *jsonschema.OutputUnit) {
-		if u.Error != nil && len(u.Errors) == 0 {
-			at := u.InstanceLocation
-			if at == "" {
-				at = "the answer"
-			}
-			lines = append(lines, at+": "+u.Error.String())
-		}
-		for i := range u.Errors {
-			walk(&u.Errors[i])
-		}
-	}
-	walk(bad.DetailedOutput())
-	lines = slices.Compact(lines)
-	if n := len(lines); n > faults {
-		lines = append(lines[:faults], fmt.Sprintf("and %d more", n-faults))
-	}
-	return errors.New(strings.Join(lines, "; "))
+	return s.Validate(v)
 }
 
 // Valid reports what is wrong with a schema.

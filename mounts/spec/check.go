@@ -33,16 +33,17 @@ func (s *Source) text(name string) string {
 	return t
 }
 
-var (
-	bucketName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
-	accountName   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{1,62}$`)
-	containerName = regexp.MustCompile(`^(\$root|\$web|[a-z0-9]([a-z0-9-]{1,61}[a-z0-9]))$`)
-	regionName    = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
-	fileSystemID  = regexp.MustCompile(`^(fs-[0-9a-f]+|arn:[^,\s]+)$`)
-	backendName   = regexp.MustCompile(`^[a-z0-9]{1,32}$`)
-	ipAddress     = regexp.MustCompile(`^[0-9a-fA-F.:]{2,45}$`)
-	digits        = regexp.MustCompile(`^[0-9]{1,20}$`)
-	safeOption    = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+// What names look like. Most programs that link this never need one, so each is compiled when it is.
+const (
+	bucketName    = `^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`
+	accountName   = `^[a-z0-9][a-z0-9-]{1,62}$`
+	containerName = `^(\$root|\$web|[a-z0-9]([a-z0-9-]{1,61}[a-z0-9]))$`
+	regionName    = `^[A-Za-z0-9-]{1,64}$`
+	fileSystemID  = `^(fs-[0-9a-f]+|arn:[^,\s]+)$`
+	backendName   = `^[a-z0-9]{1,32}$`
+	ipAddress     = `^[0-9a-fA-F.:]{2,45}$`
+	digits        = `^[0-9]{1,20}$`
+	safeOption    = `^[a-z0-9_]{1,64}$`
 )
 
 // Check finds what is wrong with a source before anything is asked of the storage.
@@ -61,7 +62,7 @@ func Check(s *Source) []Finding {
 	}
 	switch s.Kind {
 	case R2:
-		c.match("account_id", regexp.MustCompile(`^[0-9A-Za-z]{1,64}$`), "letters and digits")
+		c.match("account_id", `^[0-9A-Za-z]{1,64}$`, "letters and digits")
 		c.address("custom_domain")
 	case GCS:
 		c.one("service_account_file", "service_account_json", "access_token", "access_id")
@@ -136,8 +137,10 @@ func (c *checker) plain(name string, v any) {
 	}
 }
 
-func (c *checker) match(name string, good *regexp.Regexp, want string) {
-	if v := c.s.text(name); v != "" && !good.MatchString(v) {
+func matches(pattern, s string) bool { return regexp.MustCompile(pattern).MatchString(s) }
+
+func (c *checker) match(name, pattern, want string) {
+	if v := c.s.text(name); v != "" && !matches(pattern, v) {
 		c.add(name, fmt.Sprintf("%q cannot be one", v), "it is "+want)
 	}
 }
@@ -192,7 +195,7 @@ func (c *checker) options() {
 	options, _ := c.s.Fields["options"].(map[string]string)
 	for _, k := range slices.Sorted(maps.Keys(options)) {
 		switch {
-		case !safeOption.MatchString(k):
+		case !matches(safeOption, k):
 			c.add("options", fmt.Sprintf("%q is no option of a backend", k), "options have names of small letters, digits and _")
 		case slices.Contains(programs, k):
 			c.add("options", fmt.Sprintf("%q starts a program on the host", k), "leave it out")
