@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
@@ -66,6 +67,9 @@ skill is told; an error is what keeps an agent from using it as it is meant, and
 }
 
 func (a *app) findSkills(ctx context.Context, dir string, f *projectFlags) ([]skillsOf, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, err
+	}
 	if !hasProject(dir) && filepath.Ext(dir) == "" {
 		set, err := skill.Dir(ctx, dir)
 		if err != nil {
@@ -84,7 +88,7 @@ func (a *app) findSkills(ctx context.Context, dir string, f *projectFlags) ([]sk
 	if err != nil {
 		return nil, err
 	}
-	var all []skillsOf
+	all := []skillsOf{}
 	for _, label := range slices.Sorted(maps.Keys(l.Project.Agents)) {
 		sc := l.Project.Agents[label].Capabilities.Skills
 		if sc == nil {

@@ -63,6 +63,9 @@ func (r *remote) Call(ctx context.Context, call tool.Call) (tool.Result, error) 
 	if bad := tool.DecodeArguments(call.Arguments, &args); bad != nil {
 		return tool.Result{Error: bad}, nil
 	}
+	if args == nil { // some models write null for no arguments
+		args = map[string]any{}
+	}
 	r.optional.prune(args)
 	if r.schema != nil {
 		if err := r.schema.Validate(args); err != nil {
