@@ -137,8 +137,8 @@ func runAvailable(r *spec.Run) error {
 		return unavailable(r.Pos, "run %q goes on with a conversation of the provider", r.Label)
 	case r.HandoffHistory != "" && r.HandoffHistory != handover.Full:
 		return unavailable(r.Pos, "run %q sets the history of all handoffs", r.Label)
-	case r.SessionStore != "":
-		return unavailable(r.Pos, "run %q has a session store", r.Label)
+	case r.SessionStore != "" && r.SessionStore != defaultStore:
+		return unavailable(r.Pos, "run %q has the session store %q", r.Label, r.SessionStore)
 	case r.Budget.CostUSD != 0:
 		return unavailable(r.Pos, "run %q has a cost budget", r.Label)
 	case r.Trace != nil && !r.Trace.Disabled:

@@ -53,6 +53,8 @@ type RunOptions struct {
 	Fresh bool
 	// Note is kept beside the run and given back by [Harness.Note], for whoever resumes it.
 	Note json.RawMessage
+	// Conversation is the key of one that a new run goes on with and adds to; empty = what the run block says.
+	Conversation string
 
 	call string // of another run that this one is; empty = none
 }
@@ -75,6 +77,10 @@ func (h *Harness) Run(ctx context.Context, o RunOptions) (*runner.Result, error)
 	}
 	defer log.Close() // every record was written, and synced where it counts
 	r := &live{h: h, o: o, dir: dir, record: record{Note: o.Note}}
+	said, err := r.converse(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := r.save(); err != nil {
 		return nil, err
 	}
@@ -83,7 +89,9 @@ func (h *Harness) Run(ctx context.Context, o RunOptions) (*runner.Result, error)
 		return nil, err
 	}
 	defer r.end(ctx)
-	return runner.Run(ctx, cfg)
+	cfg.History, cfg.Warnings = said.Items, said.Warnings
+	res, err := runner.Run(ctx, cfg)
+	return res, r.keepTurn(ctx, res, err)
 }
 
 // Resume goes on with a run that did not complete.
@@ -115,7 +123,8 @@ func (h *Harness) Resume(ctx context.Context, o RunOptions) (*runner.Result, err
 	if o.Fresh {
 		cfg.Notes = append(cfg.Notes, freshNote)
 	}
-	return runner.Resume(ctx, cfg)
+	res, err := runner.Resume(ctx, cfg)
+	return res, r.keepTurn(ctx, res, err)
 }
 
 // freshNote tells the model that its work is not there.
@@ -175,7 +184,9 @@ const runFile = "run.json"
 type record struct {
 	Session  string            `json:"session,omitempty"`  // of the state store
 	Sessions map[string]string `json:"sessions,omitempty"` // of the workspaces of other agents, by label
-	Note     json.RawMessage   `json:"note,omitempty"`
+	// Conversation is the key of the one that the run adds to; empty = none.
+	Conversation string          `json:"conversation,omitempty"`
+	Note         json.RawMessage `json:"note,omitempty"`
 }
 
 func readRecord(dir string) (record, error) {

@@ -39,7 +39,9 @@ type runFlags struct {
 	Keep    bool   `json:"keep,omitempty"`
 	From    string `json:"from,omitempty"` // snapshot
 	Session string `json:"session,omitempty"`
-	Vars    bool   `json:"vars,omitempty"` // there were variables on the command line
+	// Conversation is the key of the one to go on with.
+	Conversation string `json:"conversation,omitempty"`
+	Vars         bool   `json:"vars,omitempty"` // there were variables on the command line
 
 	record string
 	json   bool
@@ -79,6 +81,7 @@ it at once.`,
 	flags.BoolVar(&f.Keep, "keep", false, "keep the sandbox, stopped, when the run is complete")
 	flags.StringVar(&f.From, "from-snapshot", "", "start from this `SNAPSHOT`, a name or an id, instead of the manifest; latest and never are understood too")
 	flags.StringVar(&f.Session, "session", "", "work in the session with this `ID|KEY`, and leave it as it was")
+	flags.StringVar(&f.Conversation, "conversation", "", "go on with the conversation of this `KEY`, or begin it")
 	flags.StringVar(&f.Replay, "replay", "", "play a transcript `FILE` instead of asking a model")
 	flags.StringVar(&f.record, "record", "", "write the model's answers to a transcript `FILE`")
 	flags.BoolVar(&f.json, "json", false, "print events as JSON lines instead of the answer")
@@ -169,7 +172,7 @@ func (a *app) prepare(ctx context.Context, f *runFlags, prompt string) (*prepare
 		return nil, err
 	}
 	p.options = berth.RunOptions{
-		Project: l.Project, Run: r, Keep: f.Keep, From: f.From, Use: f.Session,
+		Project: l.Project, Run: r, Keep: f.Keep, From: f.From, Use: f.Session, Conversation: f.Conversation,
 		ModelOf: func(ctx context.Context, other *spec.Agent) (choose.Choice, error) {
 			if other == r.Agent {
 				return m, nil

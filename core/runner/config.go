@@ -52,6 +52,10 @@ type Config struct {
 	// "state", "event") may stand in it.
 	Log Log
 
+	// History is what was said before, in the conversation that the run goes on with. Of [Run]: in the log it is from then on.
+	History []model.Item
+	// Warnings are told at the beginning.
+	Warnings []event.Warning
 	// Notes are what the model must be told when a run goes on, before its next answer.
 	Notes []string
 
@@ -141,7 +145,7 @@ func (c *Config) validate() error {
 	}
 	need(c.Guard != nil || len(r.InputGuardrails)+len(r.OutputGuardrails) == 0, "run %q has guardrails, and nothing looks at them", r.Label)
 	need(r.Budget.CostUSD == 0 || c.Cost != nil, "a cost budget needs prices, which are not available yet")
-	need(r.ConversationID == "" && r.PreviousResponse == "" && r.SessionStore == "", "run %q: conversations over several runs are not available yet", r.Label)
+	need(r.ConversationID == "" && r.PreviousResponse == "", "run %q: conversations of the provider are not available yet", r.Label)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

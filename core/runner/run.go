@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
@@ -31,14 +32,15 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 			return nil, x.abandon(errors.Join(errors.New("the log is not empty; a run in it can be resumed"), err))
 		}
 	}
-	input := model.Message("user", cfg.Run.Input)
-	ref, err := x.put(input)
-	if err != nil {
-		return nil, x.abandon(err)
+	start := run.Start{Time: cfg.Now(), RunID: cfg.RunID, Agent: cfg.Run.Agent.Label, Config: cfg.machine()}
+	for _, it := range append(slices.Clone(cfg.History), model.Message("user", cfg.Run.Input)) {
+		ref, err := x.put(it)
+		if err != nil {
+			return nil, x.abandon(err)
+		}
+		start.Input = append(start.Input, ref)
 	}
-	return x.perform(ctx, run.Start{
-		Time: cfg.Now(), RunID: cfg.RunID, Agent: cfg.Run.Agent.Label, Config: cfg.machine(), Input: []run.Ref{ref},
-	})
+	return x.perform(ctx, start)
 }
 
 // Resume goes on with the run that is in the log: after a crash, or after any end but a complete one. Limits, agent and
@@ -82,6 +84,9 @@ func (x *executor) perform(ctx context.Context, first run.Event) (*Result, error
 	m := x.now()
 	x.stream.At(m.spec.Label, 0)
 	x.stream.Send(started)
+	for _, w := range x.cfg.Warnings {
+		x.stream.Send(w)
+	}
 	if !m.spec.Sandboxed {
 		if err := x.prepare(ctx, m); err != nil {
 			return nil, x.abandon(err)

@@ -14,6 +14,7 @@ type Store interface {
 	// Where says which store it is, without a secret.
 	Where() string
 	Sessions
+	Conversations
 	Close() error
 }
 
