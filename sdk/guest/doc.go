@@ -11,7 +11,8 @@
 // The host side is the driver; it holds a [github.com/berth-dev/berth/sdk/guest/client.Client]. A conversation (package
 // link) outlives the connections that carry it: what was lost with one is sent again over the next. A guest talks with
 // one host at a time; a newer host that knows the key takes over. The lease is how long the guest goes on with nobody
-// attached; when it runs out the guest ends every process and itself.
+// attached; when it runs out the guest ends every process and itself. Over a stream that does not end with its host, as a
+// terminal at a vendor, a living host is heard several times within the lease, so that a dead one is noticed within about it.
 //
 // # Parts
 //

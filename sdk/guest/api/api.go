@@ -216,6 +216,8 @@ type Hello struct {
 	Root      string             `json:"root"`
 	Started   time.Time          `json:"started"`
 	Isolation []driver.Isolation `json:"isolation,omitempty"`
+	// SilenceMS is how long the guest bears it that its host says nothing, in milliseconds; 0 = as long as is usual.
+	SilenceMS int64 `json:"silence_ms,omitempty"`
 }
 
 // Command is a driver.Command on its way.

@@ -62,7 +62,7 @@ var (
 // Connect dials the guest until it answers or ctx ends. A guest that does not know the key is errs.AuthFailed.
 func Connect(ctx context.Context, opts Options) (*Client, error) {
 	peer, err := link.Connect(ctx, link.Options{
-		Dial: opts.Dial, Key: opts.Key, ReconnectTimeout: opts.ReconnectTimeout, Log: opts.Log,
+		Dial: opts.Dial, Key: opts.Key, ReconnectTimeout: opts.ReconnectTimeout, Silence: silence, Log: opts.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -76,6 +76,15 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 		Version: h.Version, Instance: h.Instance, OS: h.OS, Arch: h.Arch, PID: h.PID, Root: h.Root, Started: h.Started,
 		Isolation: h.Isolation,
 	}}, nil
+}
+
+// silence is how often the guest wants to hear of its host.
+func silence(info []byte) time.Duration {
+	var h api.Hello
+	if err := json.Unmarshal(info, &h); err != nil {
+		return 0 // Connect says so
+	}
+	return time.Duration(h.SilenceMS) * time.Millisecond
 }
 
 // Hello gives what the guest reported.

@@ -28,29 +28,33 @@ type carrier struct {
 	shared bool // the stream outlives the carrier: it is not closed
 	pings  bool
 	check  frame.Check
-	passes bool   // files may be sent along
-	files  *taker // of the files that come along; nil = there are none
+	silent time.Duration // after which it is lost
+	passes bool          // files may be sent along
+	files  *taker        // of the files that come along; nil = there are none
 
 	wake    chan struct{} // of the writer
 	dead    chan struct{}
 	written chan struct{} // closed when the writer has ended
-	heard   atomic.Int64  // when something was received, in Unix nanoseconds
+	heard   atomic.Int64  // when something was received, since epoch
 	pingDue atomic.Bool
 
 	once sync.Once
 	err  error // set before dead is closed
 }
 
+// epoch is what times are measured from: a clock that is set makes no silence.
+var epoch = time.Now()
+
 func newCarrier(c *conversation, w *wire, shared, pings, plain bool) *carrier {
 	n := &carrier{
-		c: c, wire: w, shared: shared, pings: pings, check: frame.Check{Seed: c.seed, Plain: plain},
+		c: c, wire: w, shared: shared, pings: pings, silent: MaxSilence, check: frame.Check{Seed: c.seed, Plain: plain},
 		wake: make(chan struct{}, 1), dead: make(chan struct{}), written: make(chan struct{}),
 	}
 	n.hear()
 	return n
 }
 
-func (n *carrier) hear() { n.heard.Store(time.Now().UnixNano()) }
+func (n *carrier) hear() { n.heard.Store(int64(time.Since(epoch))) }
 
 func (n *carrier) poke() {
 	select {
@@ -81,7 +85,7 @@ func (n *carrier) lose(err error) {
 
 // watch looks now and then whether the other end still speaks, and lets a host speak.
 func (n *carrier) watch() {
-	tick := time.NewTicker(pingEvery)
+	tick := time.NewTicker(n.silent / 3)
 	defer tick.Stop()
 	for {
 		select {
@@ -89,7 +93,7 @@ func (n *carrier) watch() {
 			return
 		case <-tick.C:
 		}
-		if time.Since(time.Unix(0, n.heard.Load())) > deadAfter {
+		if time.Since(epoch)-time.Duration(n.heard.Load()) > n.silent {
 			n.lose(errSilent)
 			return
 		}

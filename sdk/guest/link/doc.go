@@ -62,9 +62,9 @@ const (
 	writeBuffer = 1 << 20
 
 	handshakeTimeout = 10 * time.Second
-	// pingEvery is how often a host shows that it is there; a connection that was silent for deadAfter is taken as lost.
-	pingEvery = 15 * time.Second
-	deadAfter = 45 * time.Second
+	// MaxSilence is for how long a connection may be silent until it is taken as lost, unless the guest says less. A host
+	// shows three times within the silence that it is there.
+	MaxSilence = 45 * time.Second
 )
 
 // The types of frames. Those from typeOpen on are numbered, kept and sent again.

@@ -35,6 +35,9 @@ type AcceptorOptions struct {
 	Knocked func(name string)
 	// Attached is called, never twice at a time, when a host may have come or gone. It does not wait.
 	Attached func(attached bool)
+	// Silence is for how long a host may be silent on a shared stream, which does not end with its host, until it is taken
+	// as gone; 0 = MaxSilence. Info has to tell the host.
+	Silence time.Duration
 }
 
 // NewAcceptor checks the options.
@@ -186,6 +189,9 @@ func (a *Acceptor) admit(w *wire, p *pending, answer []byte, shared bool) (*carr
 	}
 	n := newCarrier(c, w, shared, false, g.plain)
 	n.passes = p.hello.files && !shared && local(w.rw)
+	if shared && a.opts.Silence > 0 {
+		n.silent = a.opts.Silence
+	}
 	if err := c.attach(n, p.hello.expect, turn); err != nil {
 		if !errors.Is(err, errReplaced) {
 			c.end(err)

@@ -27,7 +27,10 @@ type Options struct {
 	Key  []byte
 	// ReconnectTimeout is how long a lost connection is dialled for until the conversation ends; 0 = 30 s.
 	ReconnectTimeout time.Duration
-	Log              func(msg string, args ...any)
+	// Silence reads out of what the guest says about itself how long it bears silence, see AcceptorOptions; 0 or a nil
+	// Silence = MaxSilence.
+	Silence func(info []byte) time.Duration
+	Log     func(msg string, args ...any)
 }
 
 // Peer is the host's end.
@@ -191,6 +194,11 @@ func (p *Peer) try(ctx context.Context, resume bool) (*carrier, *frame.Decoder, 
 		return nil, nil, nil, err
 	}
 	n := newCarrier(p.c, w, false, true, g.plain)
+	if p.opts.Silence != nil {
+		if d := p.opts.Silence(g.info); d > 0 {
+			n.silent = min(d, MaxSilence)
+		}
+	}
 	dec.SetCheck(n.check)
 	dec.Large = p.c.large
 	n.files = files

@@ -33,6 +33,8 @@ const (
 	// stopTime bounds the end of all processes, and partTime the last words to the host.
 	stopTime = 20 * time.Second
 	partTime = 2 * time.Second
+	// minSilence is how long a host on a shared stream may at least be silent, however short the lease is.
+	minSilence = 5 * time.Second
 	// maxConnections bounds connections, most of which did not prove yet who they are.
 	maxConnections = 32
 )
@@ -87,6 +89,11 @@ func Serve(ctx context.Context, cfg Config) error {
 	s := &server{cfg: cfg, table: table, started: time.Now(), instance: rand.Text(), stop: make(chan error, 1), calls: make(chan struct{}, maxConnections)}
 	s.lease = newLease(cfg.OrphanTTL, func() { s.end(nil) })
 	opts := link.AcceptorOptions{Key: cfg.Key, Info: s.hello, Handle: s.handle, Attached: s.lease.attached}
+	if cfg.Conn != nil {
+		// The stream tells nothing of its host's end. A living host renews the lease; that nobody does is noticed within it.
+		opts.Silence = min(max(cfg.OrphanTTL, minSilence), link.MaxSilence)
+		s.silence = opts.Silence
+	}
 	if cfg.CallDir != "" {
 		opts.Knocked = s.knocked
 	}
@@ -130,6 +137,7 @@ type server struct {
 	lease    *lease
 	started  time.Time
 	instance string
+	silence  time.Duration // that is borne of a host; 0 = as long as is usual
 	stop     chan error
 	calls    chan struct{} // a value for each host that is called, or speaks over that
 
@@ -195,7 +203,7 @@ func (s *server) knocked(name string) {
 func (s *server) hello() []byte {
 	b, err := json.Marshal(api.Hello{
 		Version: s.cfg.Version, Instance: s.instance, OS: runtime.GOOS, Arch: runtime.GOARCH, PID: int64(os.Getpid()),
-		Root: s.cfg.Root, Started: s.started, Isolation: s.cfg.Report,
+		Root: s.cfg.Root, Started: s.started, Isolation: s.cfg.Report, SilenceMS: s.silence.Milliseconds(),
 	})
 	if err != nil {
 		return nil
