@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/manifest"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/portforward"
+	"github.com/berth-dev/berth/core/sandbox/saving"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
@@ -77,8 +79,9 @@ type Session struct {
 	info     driver.Info
 	contents *manifest.Contents
 	fixed    *Fixed
-	saver    *saver // nil = the workspace is not saved
-	mounts   Mounts // nil = there are none
+	saver    *saving.Loop // nil = the workspace is not saved
+	saved    sync.Once    // the last time
+	mounts   Mounts       // nil = there are none
 	ports    []event.Port
 	forwards []*portforward.Forward
 }

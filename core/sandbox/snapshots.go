@@ -9,18 +9,15 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/sandbox/saving"
 	"github.com/berth-dev/berth/core/snapshot"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )
-
-// DefaultSnapshotBefore is how long before a sandbox's deadline its workspace is saved when the configuration says nothing.
-const DefaultSnapshotBefore = 2 * time.Minute
 
 // Snapshots says where workspaces are saved, and what a new one starts from.
 type Snapshots struct {
@@ -101,6 +98,30 @@ func (s *Session) restore(ctx context.Context, rec *snapshot.Record, ws driver.W
 		}
 	}
 	return nil
+}
+
+// SaveAside saves all of the workspace for whoever wants it back: it is nobody's latest, not even the session's own.
+func (s *Session) SaveAside(ctx context.Context, why string) (*snapshot.Record, error) {
+	o := s.look(nil)
+	o.Series, o.Session = why, ""
+	rec, _, err := s.Repo().Take(ctx, s, o)
+	return rec, err
+}
+
+// Replace puts a snapshot of [Session.Repo] in the place of what the workspace holds. When it fails, the workspace is what it
+// was, unless the error is marked as maybe applied.
+func (s *Session) Replace(ctx context.Context, rec *snapshot.Record) error {
+	for i := range s.contents.Manifest.Entries {
+		if e := &s.contents.Manifest.Entries[i]; e.Kind == spec.EntryMount {
+			return errs.New(errs.Unsupported, "%s is a mount, and a workspace with mounts cannot be replaced while it is in use", e.Path).
+				WithHint("start a new one from the snapshot: berth run --from-snapshot %s", snapshot.Short(rec.ID))
+		}
+	}
+	ws := driver.Workspace{Root: s.root}
+	if s.contents.Manifest.OwnByRunAs {
+		ws.Owner = s.cfg.RunAs
+	}
+	return s.restore(ctx, rec, ws, false)
 }
 
 var errNowhere = errs.New(errs.Unsupported, "the session has no place to save its workspace to")
@@ -197,14 +218,6 @@ func (s *Session) save(ctx context.Context, last bool) (*snapshot.Record, error)
 	return rec, nil
 }
 
-// saver saves a workspace while it is worked in.
-type saver struct {
-	kick chan struct{}
-	stop context.CancelCauseFunc
-	done sync.WaitGroup
-	last sync.Once
-}
-
 // persist is when the policy wants the workspace saved; empty = never.
 func (s *Session) persist() string {
 	cfg := s.cfg.Snapshots
@@ -214,43 +227,34 @@ func (s *Session) persist() string {
 	return cmp.Or(cfg.Policy.Persist, "on_stop")
 }
 
-var errEnding = errors.New("the session ends")
-
 // keepSaved saves the workspace as the policy says, until [Session.SaveLast].
 func (s *Session) keepSaved() {
 	when := s.persist()
 	if when == "" {
 		return
 	}
-	ctx, stop := context.WithCancelCause(context.Background())
-	v := &saver{kick: make(chan struct{}, 1), stop: stop}
-	s.saver = v
-	var tick <-chan time.Time
-	release := func() {}
-	if when == "interval" && s.cfg.Snapshots.Policy.Interval > 0 {
-		t := time.NewTicker(s.cfg.Snapshots.Policy.Interval)
-		tick, release = t.C, t.Stop
-	}
-	var last <-chan time.Time
-	if d := s.info.Deadline; !d.IsZero() {
-		last = time.After(d.Sub(s.cfg.Now()) - cmp.Or(s.cfg.Spec.Lifetime.SnapshotBefore, DefaultSnapshotBefore))
-	}
-	v.done.Go(func() {
-		defer release()
-		for {
-			select {
-			case <-tick:
-			case <-last:
-				s.cfg.Emit(event.Warning{Message: fmt.Sprintf("the sandbox ends at %s; its workspace is being saved", s.info.Deadline.Local().Format(time.DateTime))})
-			case <-v.kick:
-			case <-ctx.Done():
-				return
-			}
+	cfg := saving.Config{
+		Before: s.cfg.Spec.Lifetime.SnapshotBefore, End: s.info.Deadline,
+		Save: func(ctx context.Context) {
 			if _, err := s.save(ctx, false); err != nil && ctx.Err() == nil {
 				s.cfg.Emit(event.Warning{Message: err.Error()})
 			}
-		}
-	})
+		},
+		Near: func(end time.Time) {
+			s.cfg.Emit(event.Warning{Message: fmt.Sprintf("the sandbox ends at %s; its workspace is being saved", end.Local().Format(time.DateTime))})
+		},
+	}
+	if when == "interval" {
+		cfg.Every = s.cfg.Snapshots.Policy.Interval
+	}
+	s.saver = saving.Start(cfg)
+}
+
+// EndsAt tells that the sandbox's deadline has moved: its workspace is saved before the new one.
+func (s *Session) EndsAt(deadline time.Time) {
+	if s.saver != nil {
+		s.saver.EndsAt(deadline)
+	}
 }
 
 // Turn tells that a turn is over: where the policy wants it, the workspace is saved while the model thinks about the next.
@@ -258,20 +262,15 @@ func (s *Session) Turn() {
 	if s.mounts != nil {
 		s.mounts.Turn()
 	}
-	if s.saver == nil || s.persist() != "every_turn" {
-		return
-	}
-	select {
-	case s.saver.kick <- struct{}{}:
-	default: // it is going to be saved already
+	if s.saver != nil && s.persist() == "every_turn" {
+		s.saver.Turn()
 	}
 }
 
 // saveNoMore ends what saves the workspace while it is worked in.
 func (s *Session) saveNoMore() {
 	if s.saver != nil {
-		s.saver.stop(errEnding)
-		s.saver.done.Wait()
+		s.saver.Stop()
 	}
 }
 
@@ -280,7 +279,7 @@ func (s *Session) SaveLast(ctx context.Context) (err error) {
 	if s.saver == nil {
 		return nil
 	}
-	s.saver.last.Do(func() {
+	s.saved.Do(func() {
 		s.saveNoMore()
 		if _, serr := s.Save(ctx); serr != nil {
 			err = fmt.Errorf("%w; the sandbox is kept", serr)

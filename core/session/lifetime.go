@@ -57,9 +57,14 @@ func (s *Session) lengthen(ctx context.Context) {
 		s.tellEnd(now, at)
 		return
 	}
+	s.told = false // of another end
+	s.EndsAt(got)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.rec.Deadline = got
-	s.mu.Unlock()
+	if err := s.m.Store.UpdateSession(ctx, s.rec); err != nil && ctx.Err() == nil {
+		s.emit(event.Warning{Message: fmt.Sprintf("keep the new end of session %s, %s: %v", s.body.ID, got.Format(time.DateTime), err)})
+	}
 }
 
 // tellEnd says once that the sandbox ends soon.

@@ -119,6 +119,7 @@ func (s *Session) keep(ctx context.Context) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	held := time.Now()
+	s.lengthen(ctx) // its end may come before the lease is renewed for the first time
 	for {
 		select {
 		case <-ctx.Done():

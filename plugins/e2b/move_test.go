@@ -9,12 +9,8 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/berth-dev/berth/internal/testbin"
-	"github.com/berth-dev/berth/plugins/e2b/internal/fakee2b"
 )
 
 // moveImage is a container image with a busybox and nothing else.
@@ -82,15 +78,6 @@ done`
 func TestSessionMoves(t *testing.T) {
 	s := newService(t)
 	busyboxImage(t)
-	berth, home := testbin.Berth(t), t.TempDir()
-	var drivers []string
-	for _, name := range []string{"unixlocal", "e2b", "docker"} {
-		drivers = append(drivers, "--driver-binary", name+"="+testbin.Driver(t, name))
-	}
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("../../examples", "ten-lines"))); err != nil {
-		t.Fatal(err)
-	}
 	const project = `
 sandbox "here" {
   driver = "unixlocal"
@@ -110,25 +97,7 @@ sandbox "box" {
   }
 }
 `
-	if err := os.WriteFile(filepath.Join(dir, "sandbox.berth.hcl"), []byte(project), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	run := func(args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), berth, append(append(drivers, "--chdir", dir), args...)...) //nolint:gocritic // the list has no room for more
-		cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home,
-			"E2B_API_KEY="+fakee2b.Key, "E2B_API_URL="+s.url, "E2B_SANDBOX_URL="+s.url)
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil && strings.Contains(stderr.String(), "isolation") {
-			t.Skipf("this machine cannot make the first sandbox: %s", stderr.String())
-		}
-		if err != nil {
-			t.Fatalf("berth %v: %v\n%s%s", args, err, out, stderr.String())
-		}
-		return string(out)
-	}
+	run := s.project(t, project, "unixlocal", "e2b", "docker").run
 	run("run", "--sandbox", "here", "--replay", "transcript.jsonl", ".", "Where are you?")
 	run("session", "exec", "work", "--", "sh", "-c", fill)
 	want := run("session", "exec", "work", "--", "sh", "-c", listing)
