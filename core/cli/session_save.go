@@ -50,6 +50,38 @@ the snapshot. The session stays as it was.`,
 	return c
 }
 
+func (a *app) sessionRestore(project *projectFlags) *cobra.Command {
+	var discard bool
+	c := &cobra.Command{
+		Use: "restore [flags] SESSION SNAPSHOT", Short: "Put a snapshot in the place of a session's workspace", Args: cobra.ExactArgs(2),
+		Long: `Puts a snapshot in the place of what a session's workspace holds, which is saved first. The snapshot is checked before and while it
+is written, beside what is there; when anything fails, the workspace stays what it was. Commands that run in the sandbox go on, in
+directories that may be gone.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.inSession(cmd, project, args[0], func(ctx context.Context, s *session.Session) error {
+				rec, err := s.Repo().Find(ctx, args[1])
+				if err != nil {
+					return err
+				}
+				if !discard {
+					before, err := s.SaveAside(ctx, "before a restore of "+s.ID())
+					if err != nil {
+						return fmt.Errorf("%w; --discard replaces it all the same", err)
+					}
+					fmt.Fprintf(a.Err, "the workspace as it was is snapshot %s, until it is removed\n", snapshot.Short(before.ID))
+				}
+				if err := s.Replace(ctx, rec); err != nil {
+					return err
+				}
+				fmt.Fprintf(a.Out, "restored snapshot %s: %d entries, %s\n", snapshot.Short(rec.ID), rec.Entries, size(rec.Bytes))
+				return nil
+			})
+		},
+	}
+	c.Flags().BoolVar(&discard, "discard", false, "do not save the workspace before")
+	return c
+}
+
 // saved tells of a snapshot that was just made.
 func (a *app) saved(rec *snapshot.Record, x *snapshot.Index, asJSON bool) error {
 	if asJSON {

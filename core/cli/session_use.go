@@ -22,7 +22,7 @@ func (a *app) sessionUse() []*cobra.Command {
 	subs := []*cobra.Command{
 		a.sessionExec(&project), a.sessionShell(&project), a.sessionPS(&project), a.sessionAttach(&project),
 		a.sessionKill(&project), a.sessionCP(&project), a.sessionLS(&project), a.sessionCat(&project),
-		a.sessionPorts(&project), a.sessionForward(&project), a.sessionSnapshot(&project),
+		a.sessionPorts(&project), a.sessionForward(&project), a.sessionSnapshot(&project), a.sessionRestore(&project),
 		a.sessionFork(&project), a.sessionMove(&project),
 	}
 	for _, c := range subs {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/berth-dev/berth/core/snapshot/chunks"
 	"github.com/berth-dev/berth/core/snapshot/tarball"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
@@ -63,7 +64,24 @@ func restoreError(rec *Record, err error) error {
 	if inner, ok := errors.AsType[*errs.Error](err); ok {
 		e.MaybeApplied, e.Hint = inner.MaybeApplied, inner.Hint
 	}
+	switch {
+	case e.Hint != "":
+	case errors.Is(err, errs.NoSpace):
+		e.Hint = fmt.Sprintf("the workspace is what it was; %d bytes have to fit beside it where the sandbox's files are", rec.Bytes)
+	case isDamage(err):
+		e.Hint = damageHint
+	}
 	return e.With("snapshot", rec.ID)
+}
+
+const damageHint = "berth snapshot verify says what else is damaged; snapshots that do not need it are whole, see berth snapshot list"
+
+func isDamage(err error) bool {
+	if _, ok := errors.AsType[*chunks.Corrupt](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*chunks.Missing](err)
+	return ok
 }
 
 func (r *Repo) restore(ctx context.Context, rec *Record, dst Target, o RestoreOptions) (driver.ImportResult, error) {

@@ -233,6 +233,14 @@ func Short(id string) string { return id[:min(12, len(id))] }
 
 // Find gives the snapshot that a person names: by a name, or by an id or its beginning.
 func (r *Repo) Find(ctx context.Context, what string) (*Record, error) {
+	rec, err := r.find(ctx, what)
+	if isDamage(err) {
+		return nil, (&errs.Error{Code: errs.SnapshotUnusable, Message: fmt.Sprintf("snapshot %q cannot be read", what), Err: err}).WithHint(damageHint)
+	}
+	return rec, err
+}
+
+func (r *Repo) find(ctx context.Context, what string) (*Record, error) {
 	names, err := r.Names(ctx)
 	if err != nil {
 		return nil, err
