@@ -185,6 +185,7 @@ func (f *fixture) destroyAfter(t testing.TB, s driver.Sandbox) {
 
 // both runs a test with the guest, and with the engine's own exec.
 func both(t *testing.T, test func(t *testing.T, f *fixture, config map[string]any)) {
+	t.Parallel()
 	for _, guest := range []string{settings.GuestRequired, settings.GuestNever} {
 		t.Run("guest="+guest, func(t *testing.T) {
 			t.Parallel()
@@ -339,13 +340,15 @@ func digest(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
+func imageRef(name string) string { return fmt.Sprintf("berth-test-%d:%s", os.Getpid(), name) }
+
 // loaded gives an image made of files that the engine has.
 func loaded(t testing.TB, name, arch string, entries []entry, config map[string]any) string {
 	t.Helper()
 	e := needEngine(t)
 	imagesMu.Lock()
 	defer imagesMu.Unlock()
-	ref := fmt.Sprintf("berth-test-%d:%s", os.Getpid(), name)
+	ref := imageRef(name)
 	if images[ref] {
 		return ref
 	}

@@ -37,6 +37,12 @@ for a in "$@"; do
     *) grep -q "^$name:" /etc/passwd || useradd -m "$name" 2>/dev/null || adduser -D "$name" || exit 1 ;;
   esac
 done
+# Of a number not every chown takes that it means its own group.
+u=${owner%:}
+case $owner in
+  *[!0-9:]*) ;;
+  *:) g=$(id -g "$u" 2>/dev/null) || g=$u; owner=$u:$g ;;
+esac
 [ "$root" = / ] || chown "$owner" "$root"`
 
 // names gives users as NAME, then groups as NAME=MEMBERS.
