@@ -141,8 +141,6 @@ func runAvailable(r *spec.Run) error {
 		return unavailable(r.Pos, "run %q has the session store %q", r.Label, r.SessionStore)
 	case r.Budget.CostUSD != 0:
 		return unavailable(r.Pos, "run %q has a cost budget", r.Label)
-	case r.Trace != nil && !r.Trace.Disabled:
-		return unavailable(r.Pos, "run %q has a trace", r.Label)
 	}
 	return nil
 }

@@ -62,7 +62,6 @@ func TestUnavailable(t *testing.T) {
 		"mount \"data\"": func(r *spec.Run) {
 			r.Manifest.Entries = append(r.Manifest.Entries, spec.Entry{Kind: spec.EntryMount, Path: "data", Mount: &spec.MountEntry{Kind: "s3_files"}, Pos: at})
 		},
-		"has a trace": func(r *spec.Run) { r.Trace = &spec.Trace{ID: "x"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, r := worker()

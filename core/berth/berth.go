@@ -26,6 +26,7 @@ import (
 	"github.com/berth-dev/berth/core/runlog"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/state"
+	"github.com/berth-dev/berth/core/trace"
 	"github.com/berth-dev/berth/internal/version"
 	"github.com/berth-dev/berth/sdk/errs"
 )
@@ -48,6 +49,7 @@ type Config struct {
 	DefaultModel  string           // where neither agent nor run names one; empty = what the environment says, else [choose.FallbackModel]
 	Now           func() time.Time // nil = time.Now
 	Confined      string           // see [sandbox.Config]
+	Trace         trace.Config     // where the spans of runs go besides their directories
 	// Guardrails are those in Go that files name, by that name.
 	Guardrails map[string]guard.Func
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/guard"
 	"github.com/berth-dev/berth/core/hostproc"
+	"github.com/berth-dev/berth/core/ops"
 	"github.com/berth-dev/berth/core/outschema"
 	"github.com/berth-dev/berth/core/runner"
 	"github.com/berth-dev/berth/core/spec"
@@ -37,7 +38,12 @@ func (r *live) guard(ctx context.Context, g *spec.Guardrail, s runner.Session, t
 		host.Dir = r.o.Project.Dir
 	}
 	env.Host = host
+	ctx, end, err := ops.Begin(ctx, nil, ops.Op{Kind: ops.Guardrail, Name: g.Label})
+	if err != nil {
+		return nil, err
+	}
 	message, ok, err := guard.Ask(ctx, g, text, env)
+	end(ops.End{Err: err, Tripped: err == nil && !ok})
 	if ok || err != nil {
 		return nil, err
 	}

@@ -93,6 +93,9 @@ func (t *agentTool) Call(ctx context.Context, call tool.Call) (tool.Result, erro
 	}
 	defer log.Close() // every record was written, and synced where it counts
 	r := &live{h: t.outer.h, o: t.options(id, input, call), dir: dir}
+	if outer := t.outer.traced; outer != nil {
+		r.traced = outer.Inside(ctx, id)
+	}
 	defer r.end(ctx)
 	if r.record, err = readRecord(dir); err != nil {
 		return tool.Result{}, err
@@ -139,7 +142,7 @@ func (t *agentTool) Call(ctx context.Context, call tool.Call) (tool.Result, erro
 	if begun {
 		perform = runner.Resume
 	}
-	res, err := perform(work, cfg)
+	res, err := perform(r.named(work), cfg)
 	if res == nil {
 		return tool.Result{}, err
 	}

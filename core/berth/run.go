@@ -24,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/core/session"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/core/tool"
+	"github.com/berth-dev/berth/core/trace"
 )
 
 // RunOptions say what to run.
@@ -84,13 +85,13 @@ func (h *Harness) Run(ctx context.Context, o RunOptions) (*runner.Result, error)
 	if err := r.save(); err != nil {
 		return nil, err
 	}
+	defer r.end(ctx)
 	cfg, err := r.config(ctx, log)
 	if err != nil {
 		return nil, err
 	}
-	defer r.end(ctx)
 	cfg.History, cfg.Warnings = said.Items, said.Warnings
-	res, err := runner.Run(ctx, cfg)
+	res, err := runner.Run(r.named(ctx), cfg)
 	return res, r.keepTurn(ctx, res, err)
 }
 
@@ -115,15 +116,15 @@ func (h *Harness) Resume(ctx context.Context, o RunOptions) (*runner.Result, err
 	if r.record, err = readRecord(dir); err != nil {
 		return nil, err
 	}
+	defer r.end(ctx)
 	cfg, err := r.config(ctx, log)
 	if err != nil {
 		return nil, err
 	}
-	defer r.end(ctx)
 	if o.Fresh {
 		cfg.Notes = append(cfg.Notes, freshNote)
 	}
-	res, err := runner.Resume(ctx, cfg)
+	res, err := runner.Resume(r.named(ctx), cfg)
 	return res, r.keepTurn(ctx, res, err)
 }
 
@@ -146,6 +147,9 @@ func (h *Harness) Export(id string) (*runs.Document, error) {
 		return nil, err
 	}
 	doc.Note = r.Note
+	if r.Trace != "" {
+		doc.Trace = map[string]string{traceparent: r.Trace}
+	}
 	if r.Session != "" {
 		doc.Sandboxes = map[string]runs.Sandbox{doc.State.Agent: {Session: r.Session}}
 	}
@@ -161,7 +165,7 @@ func (h *Harness) Import(doc *runs.Document, note json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	return (&live{h: h, dir: dir, record: record{Note: note}}).save()
+	return (&live{h: h, dir: dir, record: record{Note: note, Trace: doc.Trace[traceparent]}}).save()
 }
 
 // Note gives what was kept beside a run.
@@ -187,6 +191,7 @@ type record struct {
 	// Conversation is the key of the one that the run adds to; empty = none.
 	Conversation string          `json:"conversation,omitempty"`
 	Note         json.RawMessage `json:"note,omitempty"`
+	Trace        string          `json:"trace,omitempty"` // that a resume goes on in
 }
 
 func readRecord(dir string) (record, error) {
@@ -210,6 +215,9 @@ type live struct {
 	o   RunOptions
 	dir string
 
+	trace  *trace.Trace // nil = there is none, or the outer run has it
+	traced *trace.Run   // nil = there is none
+
 	mu     sync.Mutex
 	record record                    // guarded by mu
 	open   map[string]*held          // guarded by mu; the sessions in use, by the label of the agent whose workspace it is
@@ -222,12 +230,15 @@ type held struct {
 	users int // workspaces on it
 }
 
-// end ends what agents without a sandbox work with.
+// end ends what agents without a sandbox work with, and the trace.
 func (r *live) end(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, kit := range r.plain {
 		_ = kit.Close(context.WithoutCancel(ctx)) // the run is over, and nothing of it is left
+	}
+	if r.trace != nil {
+		r.trace.Close(ctx)
 	}
 }
 
@@ -256,11 +267,14 @@ func (r *live) config(ctx context.Context, log *runlog.Log) (runner.Config, erro
 	if err != nil {
 		return runner.Config{}, err
 	}
+	if err := r.openTrace(ctx); err != nil {
+		return runner.Config{}, err
+	}
 	desk := &runs.Desk{Dir: r.h.Runs(), RunID: o.ID, Ask: o.Approve, KeepFor: r.keepFor(), Now: r.h.cfg.Now}
 	cfg := runner.Config{
 		Rules: rules, Approve: desk.Approve, Call: o.call, Others: map[string]runner.Other{},
 		CheckOutput: checkOutput, Guard: r.guard,
-		RunID: o.ID, Run: o.Run, Log: log, Emit: r.emit, Stop: o.Stop, Now: r.h.cfg.Now,
+		RunID: o.ID, Run: o.Run, Log: log, Emit: r.emit, Watch: r.watch(), Stop: o.Stop, Now: r.h.cfg.Now,
 	}
 	if cfg.Member, err = r.member(ctx, o.Run.Agent); err != nil {
 		return cfg, err
@@ -283,6 +297,9 @@ func (r *live) member(ctx context.Context, a *spec.Agent) (runner.Member, error)
 		if c, err = r.o.ModelOf(ctx, a); err != nil {
 			return runner.Member{}, fmt.Errorf("agent %q: %w", a.Label, err)
 		}
+	}
+	if r.traced != nil {
+		r.traced.Model(a.Label, c.Name)
 	}
 	m := runner.Member{
 		Model: c.Model, ModelName: c.Name, Settings: c.Settings,

@@ -308,7 +308,7 @@ func (a *app) harness(projectPath string) (*berth.Harness, error) {
 		confined = said(a.host, "allow_host_commands")
 	}
 	return berth.New(berth.Config{
-		Confined: confined,
+		Confined: confined, Trace: a.traceConfig(),
 		Mounts: &mount.Host{
 			Program: bundled(mount.Program), CacheDir: filepath.Join(cache, "mounts"), Environ: os.Environ(), Redact: &a.redactions,
 		},

@@ -64,6 +64,7 @@ type RunStarted struct {
 type RunFinished struct {
 	// completed, failed, cancelled, max_turns, budget, paused
 	Status string      `json:"status"`
+	Code   string      `json:"code,omitempty"` // of the failure
 	Output string      `json:"output,omitempty"`
 	Error  string      `json:"error,omitempty"`
 	Hint   string      `json:"hint,omitempty"` // what to do next, for example how to resume
@@ -163,6 +164,7 @@ type ToolFinished struct {
 	Code     string         `json:"code,omitempty"` // of a failure
 	Detail   map[string]any `json:"detail,omitempty"`
 	Duration time.Duration  `json:"duration_ns"`
+	Text     string         `json:"-"` // what the model gets, for a trace that may hold it
 }
 
 // ApprovalWanted pauses the run until somebody decides.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
+	"github.com/berth-dev/berth/core/ops"
 	"github.com/berth-dev/berth/core/run"
 	"github.com/berth-dev/berth/core/runner/calling"
 	"github.com/berth-dev/berth/core/runner/stream"
@@ -64,7 +65,7 @@ func (x *executor) runJob(job toolJob) error {
 	x.stream.Send(event.ToolStarted{CallID: c.CallID, Tool: c.Name, Arguments: c.Arguments})
 	m := x.now()
 	saved, left := x.saved[c.CallID], x.left()
-	x.launch(job.ctx, ef.ID, func(ctx context.Context) result {
+	x.launch(ops.ByCall(job.ctx, ef.Agent, c.CallID), ef.ID, func(ctx context.Context) result {
 		live := stream.NewOutput(c.CallID, x.stream.Send)
 		out := x.guarded(ctx, m, c, func() calling.Outcome {
 			return calling.Invoke(ctx, t, c.Name, tool.Call{

@@ -78,6 +78,9 @@ type Config struct {
 	// is slow does not slow the run: deltas are joined and, in the end, left out. Events of kinds that are in the log
 	// are only left out when 65,536 of them wait.
 	Emit func(event.Event)
+	// Watch gets the events that are in the log, at once and in order, from whoever sends them: it must not wait for
+	// anything. nil = nobody does.
+	Watch func(event.Event)
 	// Call is the call of another run's tool that this run is; empty = none. Models that play a transcript look at it.
 	Call string
 	// Stop ends the run cleanly when it is closed; nil = only the context does.

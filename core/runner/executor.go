@@ -77,7 +77,7 @@ func newExecutor(cfg Config, h history.History) (*executor, error) {
 	if h.Saved == nil {
 		h.Saved = map[string][]byte{}
 	}
-	st, err := stream.New(stream.Config{RunID: cfg.RunID, Emit: cfg.Emit, Now: cfg.Now, After: h.Event})
+	st, err := stream.New(stream.Config{RunID: cfg.RunID, Emit: cfg.Emit, Watch: cfg.Watch, Now: cfg.Now, After: h.Event})
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func (x *executor) perform(ctx context.Context, first run.Event) (*Result, error
 	x.closeSessions(ctx, x.finish.Status)
 	res := x.result()
 	x.stream.Send(event.RunFinished{
-		Status: string(res.Status), Output: res.Output, Error: failureText(res.Failure), Hint: res.Hint,
+		Status: string(res.Status), Code: failureCode(res.Failure), Output: res.Output, Error: failureText(res.Failure), Hint: res.Hint,
 		Usage: res.Usage, Turns: res.Turns,
 	})
 	if err := x.appendEvents(); err != nil {
@@ -148,6 +148,13 @@ func failureText(f *run.Failure) string {
 		return ""
 	}
 	return f.Message
+}
+
+func failureCode(f *run.Failure) string {
+	if f == nil {
+		return ""
+	}
+	return f.Code
 }
 
 // failure is the error of a failed run, with its cause when it is known.

@@ -112,7 +112,7 @@ func OutputItem(c model.ToolCall, res tool.Result, support model.Support) model.
 func Finished(c model.ToolCall, out Outcome, took time.Duration) event.ToolFinished {
 	ev := event.ToolFinished{
 		CallID: c.CallID, Tool: c.Name, OK: out.Err == nil && out.Res.Error == nil,
-		Summary: out.Res.Summary, Detail: out.Res.Detail, Duration: took,
+		Summary: out.Res.Summary, Detail: out.Res.Detail, Duration: took, Text: out.Res.Text,
 	}
 	switch {
 	case out.Suspended:

@@ -34,6 +34,7 @@ const EntryType = "event"
 type Config struct {
 	RunID string
 	Emit  func(event.Event) // gets the events one at a time, in a goroutine of its own; nil = nobody looks
+	Watch func(event.Event) // gets those that are logged, at once and in order, from whoever sends; nil = nobody does
 	Now   func() time.Time  // called by whoever sends
 	// After is a log entry of the last event that was logged before a resume; nil = there was none. Numbers go on well
 	// past it, since events that were not logged may have used the next ones.
@@ -126,6 +127,9 @@ func (s *Stream) sendLocked(data event.Data) {
 			return
 		}
 		s.kept = append(s.kept, runlog.Entry{Type: EntryType, Time: ev.Time, Data: raw})
+		if s.cfg.Watch != nil {
+			s.cfg.Watch(ev)
+		}
 	}
 	if s.cfg.Emit == nil {
 		return

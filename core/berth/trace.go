@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package berth
+
+import (
+	"context"
+
+	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/ops"
+	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/core/trace"
+)
+
+// traceparent is what a run's trace is called in what leaves this machine.
+const traceparent = "traceparent"
+
+// openTrace begins the trace of a run, or goes on with the one that it had. A run inside another one is in its trace.
+func (r *live) openTrace(ctx context.Context) error {
+	block := r.o.Run.Trace
+	if block == nil {
+		block = &spec.Trace{}
+	}
+	if r.traced != nil || block.Disabled || r.o.call != "" {
+		return nil
+	}
+	key := ""
+	if !block.APIKey.IsZero() {
+		var err error
+		if key, err = block.APIKey.Reveal(ctx); err != nil {
+			return err
+		}
+	}
+	t, err := trace.Open(ctx, r.h.cfg.Trace, trace.Options{
+		Dir: r.dir, ID: block.ID, Parent: r.record.Trace, APIKey: key, Workflow: r.o.Run.WorkflowName, GroupID: block.GroupID,
+		Metadata: block.Metadata, Sensitive: block.IncludeSensitiveData,
+		NoTurns: block.IncludeTurnSpans != nil && !*block.IncludeTurnSpans, Now: r.h.cfg.Now,
+	})
+	if err != nil {
+		return err
+	}
+	r.trace, r.traced = t, t.Run(r.o.ID)
+	r.record.Trace = t.Parent()
+	return r.save()
+}
+
+// watch is who looks at the run's events as they come; nil = nobody.
+func (r *live) watch() func(event.Event) {
+	if r.traced == nil {
+		return nil
+	}
+	return r.traced.Event
+}
+
+// named gives a context in which things are done in the name of the run.
+func (r *live) named(ctx context.Context) context.Context {
+	w := ops.Who{Run: r.o.ID, Agent: r.o.Run.Agent.Label}
+	if r.traced != nil {
+		w.To = r.traced
+	}
+	return ops.With(ctx, w)
+}
