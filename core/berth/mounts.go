@@ -7,7 +7,18 @@ import (
 
 	"github.com/berth-dev/berth/core/mount"
 	"github.com/berth-dev/berth/core/sandbox"
+	"github.com/berth-dev/berth/sdk/driver"
 )
+
+// native gives the mounts that the driver makes with the sandbox.
+func (h *Harness) native(driverName, id string, o *SandboxOptions) func(context.Context, []driver.MountSupport) ([]driver.MountSpec, error) {
+	return func(ctx context.Context, has []driver.MountSupport) ([]driver.MountSpec, error) {
+		if o.Manifest == nil {
+			return nil, nil
+		}
+		return h.cfg.Mounts.Native(ctx, mount.Session{ID: id, Driver: driverName, Mounts: has, Entries: mount.Of(o.Manifest.Entries)})
+	}
+}
 
 // mounting brings a manifest's mounts into a sandbox; nil = there are none.
 func (h *Harness) mounting(driverName, id string, o *SandboxOptions) func(context.Context, *sandbox.Session) (sandbox.Mounts, error) {

@@ -198,7 +198,7 @@ func (h *Harness) sandbox(ctx context.Context, p *spec.Project, o *SandboxOption
 	s, err := sandbox.Open(ctx, sandbox.Config{
 		ID: part.ID, Driver: handle, DriverName: name, Spec: o.Sandbox, Manifest: o.Manifest, RunAs: runAs, Users: o.users, Vars: o.Vars,
 		Labels: part.Labels, CacheDir: h.cfg.CacheDir, Emit: o.Emit, Now: h.cfg.Now, Keep: o.Keep,
-		Mount:  h.mounting(name, part.ID, o),
+		Mount: h.mounting(name, part.ID, o), NativeMounts: h.native(name, part.ID, o),
 		Resume: part.Resume, Fixed: part.Fixed, OnDrift: part.OnDrift, Making: part.Making, Snapshots: snapshots, Native: o.Native,
 		Confined: h.cfg.Confined, Released: func() { over(); handle.Release() },
 	})

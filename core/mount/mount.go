@@ -96,7 +96,7 @@ func Check(e *spec.Entry) error {
 		return unavailable(e, "cache { streams } above 1")
 	case m.Kind == "host" || m.Kind == "plugin" || m.Kind == mounts.S3Files:
 		return unavailable(e, "a mount of the kind %q", m.Kind)
-	case m.Strategy != mounts.Auto && m.Strategy != mounts.HostRclone:
+	case m.Strategy != mounts.Auto && m.Strategy != mounts.HostRclone && m.Strategy != mounts.Native:
 		return unavailable(e, "the strategy %q", m.Strategy)
 	case m.Settings["assume_role"] != nil:
 		return unavailable(e, "assume_role")
@@ -117,8 +117,16 @@ func unavailable(e *spec.Entry, format string, args ...any) error {
 		WithHint("the reference says which storage can be mounted how")
 }
 
-// Attach brings every mount of a session in, or none.
+// Attach brings every mount of a session in, or none. Those of [Host.Native] are there already.
 func (h *Host) Attach(ctx context.Context, s Session) (_ *Set, err error) {
+	if s.Entries, err = served(&s); err != nil {
+		return nil, err
+	}
+	if len(s.Entries) == 0 {
+		x := &Set{}
+		x.closed.Do(func() {}) // there is nothing to close
+		return x, nil
+	}
 	if h == nil || h.Program == "" {
 		return nil, errs.New(errs.MountToolMissing, "there is no program that speaks with storage").
 			WithHint("%s has to lie beside berth", Program)
@@ -126,11 +134,6 @@ func (h *Host) Attach(ctx context.Context, s Session) (_ *Set, err error) {
 	mounter, ok := s.Sandbox.(driver.Mounter)
 	if !ok {
 		return nil, errs.New(errs.Unsupported, "driver %q mounts no storage", s.Driver)
-	}
-	for _, e := range s.Entries {
-		if err := errors.Join(Check(e), supported(&s, e)); err != nil {
-			return nil, err
-		}
 	}
 	x := &Set{host: h, s: s, dir: filepath.Join(h.CacheDir, s.ID), turn: make(chan struct{}, 1)}
 	if x.run, err = launch.OpenRunDir(h.RunDir); err != nil {
@@ -188,12 +191,7 @@ func target(e *spec.Entry) string {
 
 // supported refuses what the driver has no strategy for.
 func supported(s *Session, e *spec.Entry) error {
-	var can []string
-	for _, m := range s.Mounts {
-		if m.Kind == e.Mount.Kind {
-			can = append(can, m.Strategies...)
-		}
-	}
+	can := strategies(s, e)
 	allow, _ := e.Mount.Options["allow"].([]string)
 	if _, ok := mounts.Choose(e.Mount.Strategy, allow, can); ok {
 		return nil

@@ -132,7 +132,7 @@ func (h *Host) reveal(ctx context.Context, what string, secrets map[string]value
 		}
 		if found && text != "" {
 			out[name] = text
-			if h.Redact != nil {
+			if h != nil && h.Redact != nil {
 				h.Redact.Add(text)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -50,6 +51,14 @@ func fixed(driverName string, s *schema.Schema, req *driver.CreateRequest, salt 
 		"owner of the workspace": text(cty.StringVal(req.Workspace.Owner)),
 		"exposed_ports":          ports(req.Ports),
 	}}
+	for i := range req.Mounts {
+		m := &req.Mounts[i]
+		access := "read and write"
+		if m.ReadOnly {
+			access = "read-only"
+		}
+		f.Values["mount "+m.Path] = text(cty.StringVal(fmt.Sprintf("%s %s, %s %s", m.Kind, m.Source.JSON, access, m.StrategyConfig.JSON)))
+	}
 	if s == nil {
 		return f, nil
 	}

@@ -51,7 +51,9 @@ func (s *Session) unmount(ctx context.Context) error {
 
 // Support is what can be mounted: what the driver says that it can by itself, and what this version brings into its
 // sandboxes.
-func (s *Session) Support() []driver.MountSupport {
-	d := s.cfg.Driver.Description()
+func (s *Session) Support() []driver.MountSupport { return s.cfg.support() }
+
+func (cfg *Config) support() []driver.MountSupport {
+	d := cfg.Driver.Description()
 	return append(mounts.Describe(d.Name), d.Mounts...)
 }

@@ -61,6 +61,8 @@ type Config struct {
 	Released func()
 	// Mount brings the manifest's mounts into the workspace, once it is filled; nil = there are none.
 	Mount func(context.Context, *Session) (Mounts, error)
+	// NativeMounts gives the mounts that the driver makes with the sandbox, out of what it supports; nil = there are none.
+	NativeMounts func(context.Context, []driver.MountSupport) ([]driver.MountSpec, error)
 	// Keep leaves the sandbox stopped at the end, whatever the policy says.
 	Keep bool
 	// Confined names the policy that wants commands to be kept from the host's files; empty = there is none.
@@ -242,7 +244,7 @@ func makeOrFind(ctx context.Context, cfg Config, req *driver.CreateRequest) (*pl
 	}
 	sb, err := cfg.Driver.Resume(ctx, &driver.ResumeRequest{
 		SandboxID: cfg.ID, State: *cfg.Resume, Config: req.Config, Env: req.Env, SecretEnv: req.SecretEnv,
-		Grants: req.Grants, OrphanTTL: req.OrphanTTL, Progress: req.Progress,
+		Mounts: req.Mounts, Grants: req.Grants, OrphanTTL: req.OrphanTTL, Progress: req.Progress,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("find sandbox %s again with driver %q: %w", cfg.ID, cfg.DriverName, err)
@@ -303,6 +305,12 @@ func request(ctx context.Context, cfg Config, contents *manifest.Contents, progr
 	}
 	if has(cfg.Driver, driver.TreeTemplate) && len(contents.Members) > 0 {
 		req.Workspace.Template = contents.Digest()
+	}
+	if cfg.NativeMounts != nil {
+		var err error
+		if req.Mounts, err = cfg.NativeMounts(ctx, cfg.support()); err != nil {
+			return nil, err
+		}
 	}
 	return req, nil
 }

@@ -59,7 +59,7 @@ type Strategy struct {
 func Strategies() []Strategy {
 	return []Strategy{
 		{HostRclone, "A process on the host speaks with the storage; the sandbox gets a file system.", InHelper, true},
-		{Native, "The vendor of the sandbox mounts it.", InVendor, false},
+		{Native, "The vendor of the sandbox mounts it.", InVendor, true},
 		{DockerVolume, "A volume plugin of the container engine mounts it.", InEngine, false},
 		{InContainer, "A tool inside the sandbox mounts it.", InSandbox, false},
 	}
@@ -79,6 +79,7 @@ const (
 var supported = map[string]map[string][]string{
 	"unixlocal": hostRclone,
 	"docker":    hostRclone,
+	"modal":     {S3: {Native}, R2: {Native}, GCS: {Native}},
 }
 
 // hostRclone are the kinds that a process on the host can speak with. S3 Files is a network file system of the kernel's.
@@ -87,7 +88,7 @@ var hostRclone = map[string][]string{
 }
 
 // Drivers are the drivers that can mount anything.
-func Drivers() []string { return []string{"unixlocal", "docker"} }
+func Drivers() []string { return []string{"unixlocal", "docker", "modal"} }
 
 // Supports gives the strategies that a driver has for a kind, the best first; none = it cannot mount it.
 func Supports(driverName, kind string) []string { return slices.Clone(supported[driverName][kind]) }

@@ -55,8 +55,27 @@ func hostImage(t testing.TB) string {
 	return dir
 }
 
-// The examples run as they are, with another driver.
-func TestExamples(t *testing.T) {
+// hostSettings are for sandboxes of an image with this machine's programs.
+const hostSettings = `
+secret "modal_id" { env = "TEST_ID" }
+secret "modal_secret" { env = "TEST_SECRET" }
+driver "modal" {
+  config {
+    token_id     = secret.modal_id
+    token_secret = secret.modal_secret
+  }
+}
+sandbox "box" {
+  driver = "modal"
+  config {
+    image = "host:1"
+  }
+}
+`
+
+// outside runs berth as people do, with a vendor.
+func outside(t *testing.T) (*fake.Server, func(dir string, args ...string) string) {
+	t.Helper()
 	newVendor(t) // says where it cannot be
 	self, err := os.Executable()
 	if err != nil {
@@ -73,7 +92,7 @@ func TestExamples(t *testing.T) {
 	})
 	driverPath, berth := testbin.Driver(t, "modal"), testbin.Berth(t)
 	home := t.TempDir()
-	run := func(dir string, args ...string) string {
+	return v, func(dir string, args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), berth, append([]string{"--driver-binary", "modal=" + driverPath, "--chdir", dir}, args...)...)
 		cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home,
@@ -87,28 +106,17 @@ func TestExamples(t *testing.T) {
 		}
 		return string(out)
 	}
-	const block = `
-secret "modal_id" { env = "TEST_ID" }
-secret "modal_secret" { env = "TEST_SECRET" }
-driver "modal" {
-  config {
-    token_id     = secret.modal_id
-    token_secret = secret.modal_secret
-  }
 }
-sandbox "box" {
-  driver = "modal"
-  config {
-    image = "host:1"
-  }
-}
-`
+
+// The examples run as they are, with another driver.
+func TestExamples(t *testing.T) {
+	v, run := outside(t)
 	for name, prompt := range map[string][]string{"renewal-packet": nil, "ten-lines": {".", "Where are you?"}} {
 		dir := t.TempDir()
 		if err := os.CopyFS(dir, os.DirFS(filepath.Join("../../examples", name))); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "sandbox.berth.hcl"), []byte(block), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "sandbox.berth.hcl"), []byte(hostSettings), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if out := run(dir, append([]string{"run", "--replay", "transcript.jsonl"}, prompt...)...); !strings.Contains(out, "completed") {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -72,13 +73,19 @@ func (m *maker) bucket(ctx context.Context, spec *driver.MountSpec) (*modal.Clou
 	var src bucketSource
 	var how bucketStrategy
 	for _, x := range []struct {
-		from []byte
-		to   any
-	}{{spec.Source.JSON, &src}, {spec.StrategyConfig.JSON, &how}} {
-		if len(x.from) > 0 {
-			if err := json.Unmarshal(x.from, x.to); err != nil {
-				return nil, bad("the mount at %s cannot be read: %v", spec.Path, err)
-			}
+		from  []byte
+		to    any
+		known bool // only what Modal takes may be in it
+	}{{spec.Source.JSON, &src, false}, {spec.StrategyConfig.JSON, &how, true}} {
+		if len(x.from) == 0 {
+			continue
+		}
+		dec := json.NewDecoder(bytes.NewReader(x.from))
+		if x.known {
+			dec.DisallowUnknownFields()
+		}
+		if err := dec.Decode(x.to); err != nil {
+			return nil, bad("the mount at %s cannot be read: %v", spec.Path, err)
 		}
 	}
 	if src.Bucket == "" {
