@@ -15,6 +15,7 @@ import (
 	daytona "github.com/berth-dev/berth/plugins/daytona/client"
 	e2b "github.com/berth-dev/berth/plugins/e2b/client"
 	modalclient "github.com/berth-dev/berth/plugins/modal/client"
+	"github.com/berth-dev/berth/sdk/errs"
 )
 
 // started is a sandbox that is ended again when what has to follow its making fails.
@@ -146,7 +147,14 @@ func (v *daytonaByHand) read(path string) (int64, error) {
 
 func (v *daytonaByHand) end() error {
 	defer v.c.Close()
-	return v.c.Settled(v.ctx, func() error { return v.c.Delete(v.ctx, v.id) })
+	if err := v.c.Settled(v.ctx, func() error { return v.c.Delete(v.ctx, v.id) }); err != nil {
+		return err
+	}
+	// That only begins it.
+	if _, err := v.c.Await(v.ctx, v.id, nil); err != nil && !errors.Is(err, errs.SandboxGone) {
+		return err
+	}
+	return nil
 }
 
 // modalByHand is one at Modal.

@@ -83,10 +83,13 @@ func (d *hosted) Configure(_ context.Context, host driver.Host, v schema.Value) 
 	if err := v.Decode(settings.ProcessSchema(), &d.conf); err != nil {
 		return []driver.Diagnostic{driver.DiagnosticOf(err)}
 	}
+	if err := d.conf.ReadProfile(); err != nil {
+		return []driver.Diagnostic{driver.DiagnosticOf(err)}
+	}
 	for name, value := range map[string]string{"token_id": d.conf.TokenID, "token_secret": d.conf.TokenSecret} {
 		if value == "" {
 			return []driver.Diagnostic{driver.DiagnosticOf(settings.Wrong(name, errs.New(errs.ConfigInvalid, "%s is missing", name).
-				WithHint("make a token in Modal's settings, and set %s = secret.NAME in the driver block, or the environment variables MODAL_TOKEN_ID and MODAL_TOKEN_SECRET", name)))}
+				WithHint("make a token in Modal's settings, and set %s = secret.NAME in the driver block, the environment variables MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or profile to one of ~/.modal.toml", name)))}
 		}
 	}
 	if host.StateDir == "" {

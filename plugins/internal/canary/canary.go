@@ -34,7 +34,8 @@ type Options struct {
 // session is the key of the session that is worked in.
 const session = "canary"
 
-// look is how often processes and files are looked at while berth works.
+// look is the pause between looks at processes and files while berth works. A look that takes long, as on a machine with many
+// processes, is followed by a pause as long: what is watched has to get on.
 const look = 25 * time.Millisecond
 
 // Test makes a sandbox, works in it, takes it up again, stops it, is refused with other credentials and removes it.
@@ -134,14 +135,15 @@ func (w *watch) while(cmd *exec.Cmd) (string, error) {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it ends before the test
 	var looking sync.WaitGroup
 	looking.Go(func() {
-		tick := time.NewTicker(look)
-		defer tick.Stop()
 		for ctx.Err() == nil {
+			began := time.Now()
 			w.processes()
 			w.files()
+			pause := time.NewTimer(max(look, time.Since(began)))
 			select {
-			case <-tick.C:
+			case <-pause.C:
 			case <-ctx.Done():
+				pause.Stop()
 			}
 		}
 	})

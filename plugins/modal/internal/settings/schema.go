@@ -5,6 +5,9 @@ package settings
 
 import "github.com/berth-dev/berth/sdk/schema"
 
+// DefaultServer is the control plane when nothing else is said.
+const DefaultServer = "https://api.modal.com:443"
+
 // ProcessSchema describes the driver block.
 func ProcessSchema() *schema.Schema {
 	return &schema.Schema{Version: 1, Block: schema.Block{
@@ -19,7 +22,17 @@ func ProcessSchema() *schema.Schema {
 				Doc: "The secret of the token. The keys of the guests in sandboxes are made from it.", Example: "secret.modal_token_secret",
 			},
 			{
-				Name: "server_url", Type: schema.String, Default: "https://api.modal.com:443", Env: "MODAL_SERVER_URL", Pattern: `^https?://`,
+				Name: "profile", Type: schema.String, Default: "",
+				Doc: "A profile of Modal's configuration file on this machine, whose token is used instead. Its environment, server_url " +
+					"and image_builder_version hold where the block says nothing. Who signs in by OAuth there is refused.",
+				Example: `"work"`,
+			},
+			{
+				Name: "config_file", Type: schema.String, Default: "~/.modal.toml", Env: "MODAL_CONFIG_PATH",
+				Doc: "The file that profile is in.", Example: `"~/.modal.toml"`,
+			},
+			{
+				Name: "server_url", Type: schema.String, Default: DefaultServer, Env: "MODAL_SERVER_URL", Pattern: `^https?://`,
 				Doc: "The address of the control plane.", Example: `"https://api.modal.com:443"`,
 			},
 			{

@@ -19,6 +19,8 @@ import (
 type Process struct {
 	TokenID      string        `berth:"token_id"`
 	TokenSecret  string        `berth:"token_secret"`
+	Profile      string        `berth:"profile"`
+	ConfigFile   string        `berth:"config_file"`
 	ServerURL    string        `berth:"server_url"`
 	Environment  string        `berth:"environment"`
 	App          string        `berth:"app"`
