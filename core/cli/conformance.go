@@ -40,7 +40,8 @@ func (a *app) driverConformance() *cobra.Command {
 		Use:   "conformance FILE",
 		Short: "Test a driver program, in whatever language it is written",
 		Long: "Starts the driver program FILE (berth-driver-NAME) and proves from outside what it claims: see docs/conformance.md.\n" +
-			"Exit code 0: it passed. 1: it did not. 2: it could not be tested.",
+			"Exit code 0: nothing failed. 1: something did. 2: it could not be tested. The last line tells whether it conforms: for\n" +
+			"that the whole suite has to run, with --faults and without --only.",
 		Args: cobra.RangeArgs(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.list {
@@ -240,13 +241,19 @@ func (a *app) showReport(r *conformance.Report) error {
 	for _, id := range r.Kept {
 		fmt.Fprintf(a.Out, "kept: sandbox %s\n", id)
 	}
-	verdict := "conforms"
-	if !r.OK() {
-		verdict = "does not conform"
+	for _, x := range r.Results {
+		if x.Why == conformance.NotHere || x.Why == conformance.SkippedByUser {
+			fmt.Fprintf(a.Out, "skipped: %s/%s: %s\n", x.Group, x.Check, x.Reason)
+		}
 	}
-	if slices.ContainsFunc(r.Features, func(f conformance.Feature) bool { return f.Standing == conformance.NotTested }) {
-		fmt.Fprintln(a.Out, "only a part of the suite ran: nothing is said about what is not_tested")
+	left := r.LeftOut()
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		fmt.Fprintf(a.Out, "left out: %d checks, %s\n", left[why], why)
 	}
+	verdict := map[conformance.Verdict]string{
+		conformance.Conforms: "conforms", conformance.DoesNotConform: "does not conform",
+		conformance.Partial: "passed what was run, which is only a part of the suite and no verdict",
+	}[r.Verdict]
 	_, err := fmt.Fprintf(a.Out, "%s %s %s: %d checks passed, %d failed, %d skipped, %d not run, in %.1f s (suite %s)\n",
 		r.Driver, r.Version, verdict, r.Passed, r.Failed, r.Skipped, r.NotRun, r.Took.Seconds(), r.Suite)
 	return err

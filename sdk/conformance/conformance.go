@@ -46,6 +46,8 @@ type (
 	Result = suite.Result
 	// Feature is what a run said of a feature.
 	Feature = suite.Feature
+	// Verdict is what a run said of the driver.
+	Verdict = suite.Verdict
 )
 
 // The ends of a check, for [Result.Status].
@@ -57,8 +59,14 @@ const (
 	// OutOfBudget is why a check was not run, for [Result.Why].
 	OutOfBudget = suite.OutOfBudget
 
-	// NotTested is the standing of a claim whose checks were not asked for.
-	NotTested = suite.NotTested
+	// NotHere and SkippedByUser are why a check was skipped that the driver could have been given, for [Result.Why].
+	NotHere       = suite.NotHere
+	SkippedByUser = suite.SkippedByUser
+
+	// Conforms, DoesNotConform and Partial are what a run says, for [Report.Verdict].
+	Conforms       = suite.Conforms
+	DoesNotConform = suite.DoesNotConform
+	Partial        = suite.Partial
 )
 
 // T is what the suite needs of a test. *testing.T is T[*testing.T].

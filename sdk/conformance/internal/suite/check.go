@@ -56,8 +56,8 @@ func (s *Suite) Run(ctx context.Context, g *Group, check *Check) Result {
 		r.Reason, r.Why = reason, SkippedByUser
 		return r
 	}
-	if !s.opts.selected(g.Name, check.Name) || !s.opts.enabled(g.When) {
-		r.Reason, r.Why = "not asked for", NotAsked
+	if why := s.opts.unasked(g, check.Name); why != "" {
+		r.Reason, r.Why = why, NotAsked
 		return r
 	}
 	for _, f := range check.Needs {

@@ -76,11 +76,6 @@ func Mounts(d driver.Description) []driver.Feature {
 	return out
 }
 
-// selected says whether the options want a check.
-func (o *Options) selected(group, check string) bool {
-	return len(o.Only) == 0 || slices.Contains(o.Only, group) || slices.Contains(o.Only, group+"/"+check)
-}
-
 func (o *Options) skipped(group, check string) (reason string, ok bool) {
 	if reason, ok = o.Skip[group+"/"+check]; !ok {
 		reason, ok = o.Skip[group]
@@ -88,6 +83,17 @@ func (o *Options) skipped(group, check string) (reason string, ok bool) {
 	return reason, ok
 }
 
-func (o *Options) enabled(w When) bool {
-	return w == Always || w == WithFaults && o.Faults || w == WithPerf && o.Perf
+const needsPerf = "not asked for: it needs --perf"
+
+// unasked says why nobody wants a check; empty = it is wanted.
+func (o *Options) unasked(g *Group, check string) string {
+	switch {
+	case g.When == WithFaults && !o.Faults:
+		return "not asked for: it needs --faults"
+	case g.When == WithPerf && !o.Perf:
+		return needsPerf
+	case len(o.Only) > 0 && !slices.Contains(o.Only, g.Name) && !slices.Contains(o.Only, g.Name+"/"+check):
+		return "not asked for: --only names others"
+	}
+	return ""
 }

@@ -63,6 +63,19 @@ const (
 	Emulated  Standing = "emulated"   // not claimed; the SDK does it, and its checks passed
 	NoCheck   Standing = "no_check"   // claimed; this version of the suite has no check of it
 	NotTested Standing = "not_tested" // claimed; its checks were not asked for
+	// PartlyProven is claimed, and what ran passed; other checks of it were not asked for.
+	PartlyProven Standing = "partly_proven"
+)
+
+// Verdict is what a run says of a driver.
+type Verdict string
+
+// The verdicts.
+const (
+	Conforms       Verdict = "conforms"
+	DoesNotConform Verdict = "does_not_conform"
+	// Partial is a run in which nothing failed, and that left checks out which decide: it says nothing of the driver as a whole.
+	Partial Verdict = "partial"
 )
 
 // Feature is one feature in the report.
@@ -71,7 +84,7 @@ type Feature struct {
 	Claimed  bool           `json:"claimed"`
 	Standing Standing       `json:"standing"`
 	Checks   []string       `json:"checks,omitempty"` // that passed
-	Reason   string         `json:"reason,omitempty"` // why it is unproven
+	Reason   string         `json:"reason,omitempty"` // why it is not proven, or not by every check
 }
 
 // Timing is how long one kind of call took.
@@ -97,6 +110,7 @@ type Report struct {
 	SHA256   string        `json:"sha256,omitempty"` // of the program
 	Began    time.Time     `json:"began"`
 	Took     time.Duration `json:"took_ns"`
+	Verdict  Verdict       `json:"verdict"`
 	Passed   int           `json:"passed"`
 	Failed   int           `json:"failed"`
 	Skipped  int           `json:"skipped"`
@@ -108,9 +122,29 @@ type Report struct {
 	Kept     []string      `json:"kept,omitempty"` // sandboxes that were left for a look
 }
 
-// OK says whether the driver passed.
-func (r *Report) OK() bool {
-	return r.Failed == 0 && !slices.ContainsFunc(r.Features, func(f Feature) bool { return f.Standing == Unproven })
+// OK says whether nothing is wrong with the driver, as far as the run went: see [Report.Verdict] for how far.
+func (r *Report) OK() bool { return r.Verdict != DoesNotConform }
+
+// LeftOut gives how many checks were not run that decide whether a driver conforms, by the reason. Those of skips that the
+// caller gave reasons for are not among them: what they alone prove is unproven.
+func (r *Report) LeftOut() map[string]int {
+	out := map[string]int{}
+	for _, x := range r.Results {
+		if x.Why == OutOfBudget || x.Why == NotAsked && x.Reason != needsPerf {
+			out[x.Reason]++
+		}
+	}
+	return out
+}
+
+func (r *Report) verdict() Verdict {
+	switch {
+	case r.Failed > 0 || slices.ContainsFunc(r.Features, func(f Feature) bool { return f.Standing == Unproven }):
+		return DoesNotConform
+	case len(r.LeftOut()) > 0:
+		return Partial
+	}
+	return Conforms
 }
 
 // Report gives the account so far.
@@ -136,6 +170,7 @@ func (s *Suite) Report() *Report {
 		}
 	}
 	r.Features = standings(append(slices.Clone(s.main.Desc.Features), Mounts(s.main.Desc)...), r.Results)
+	r.Verdict = r.verdict()
 	for _, call := range slices.Sorted(maps.Keys(s.times)) {
 		t := slices.Sorted(slices.Values(s.times[call]))
 		r.Timings = append(r.Timings, Timing{Call: call, Count: len(t), P50: t[len(t)/2], P95: t[len(t)*95/100]})
@@ -168,24 +203,42 @@ func standings(claimed []driver.Feature, results []Result) []Feature {
 
 func standing(f driver.Feature, results []Result) Feature {
 	out := Feature{Feature: f, Claimed: true, Checks: names(results, func(r Result) bool { return r.Status == Passed })}
-	user := slices.IndexFunc(results, func(r Result) bool { return r.Why == SkippedByUser })
-	here := slices.IndexFunc(results, func(r Result) bool { return r.Why == NotHere })
-	unpaid := slices.IndexFunc(results, func(r Result) bool { return r.Why == OutOfBudget })
+	first := func(ok func(Result) bool) string {
+		i := slices.IndexFunc(results, ok)
+		if i < 0 {
+			return ""
+		}
+		r := results[i]
+		what := r.Reason
+		if r.Status == Failed {
+			what = "failed"
+		} else if r.Why == SkippedByUser || r.Why == NotHere {
+			what = "was skipped: " + what
+		} else {
+			return what // it is the same for many
+		}
+		return r.Group + "/" + r.Check + " " + what
+	}
+	because := func(why Why) string { return first(func(r Result) bool { return r.Why == why }) }
+	failed := first(func(r Result) bool { return r.Status == Failed })
+	user, here, unpaid, unasked := because(SkippedByUser), because(NotHere), because(OutOfBudget), because(NotAsked)
 	switch {
 	case len(results) == 0:
 		out.Standing, out.Reason = NoCheck, "this version of the suite has no check of it"
-	case slices.ContainsFunc(results, func(r Result) bool { return r.Status == Failed }):
-		out.Standing = Broken
-	case user >= 0:
-		out.Standing, out.Reason = Unproven, fmt.Sprintf("%s/%s was skipped: %s", results[user].Group, results[user].Check, results[user].Reason)
-	case unpaid >= 0:
-		out.Standing, out.Reason = NotTested, results[unpaid].Reason
+	case failed != "":
+		out.Standing, out.Reason = Broken, failed
+	case user != "":
+		out.Standing, out.Reason = Unproven, user
+	case unpaid != "":
+		out.Standing, out.Reason = NotTested, unpaid
+	case len(out.Checks) > 0 && unasked != "":
+		out.Standing, out.Reason = PartlyProven, unasked
 	case len(out.Checks) > 0:
-		out.Standing = Proven
-	case here >= 0:
-		out.Standing, out.Reason = Unproven, results[here].Reason
+		out.Standing, out.Reason = Proven, here
+	case here != "":
+		out.Standing, out.Reason = Unproven, here
 	default:
-		out.Standing = NotTested
+		out.Standing, out.Reason = NotTested, first(func(Result) bool { return true })
 	}
 	return out
 }
@@ -208,6 +261,7 @@ type xmlSuite struct {
 	Skipped  int       `xml:"skipped,attr"`
 	Time     string    `xml:"time,attr"`
 	Stamp    string    `xml:"timestamp,attr"`
+	Facts    []xmlFact `xml:"properties>property"`
 	Cases    []xmlCase `xml:"testcase"`
 }
 
@@ -220,16 +274,26 @@ type xmlCase struct {
 	Out     string   `xml:"system-out,omitempty"`
 }
 
+type xmlFact struct {
+	Name  string `xml:"name,attr"`
+	Value string `xml:"value,attr"`
+}
+
 type xmlText struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes the report for programs that read JUnit's format. An unproven feature is a failed case.
+// WriteJUnit writes the report for programs that read JUnit's format. An unproven feature is a failed case; the verdict, and
+// how each feature stands, are properties.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	out := xmlSuite{
-		Name: "conformance of " + r.Driver, Skipped: r.Skipped, Failures: r.Failed, Time: seconds(r.Took),
+		Name: "conformance of " + r.Driver, Skipped: r.Skipped + r.NotRun, Failures: r.Failed, Time: seconds(r.Took),
 		Stamp: r.Began.UTC().Format("2006-01-02T15:04:05"),
+		Facts: []xmlFact{{"verdict", string(r.Verdict)}, {"suite", r.Suite}, {"driver", r.Driver + " " + r.Version}, {"sha256", r.SHA256}},
+	}
+	for _, f := range r.Features {
+		out.Facts = append(out.Facts, xmlFact{string(f.Feature), printable(strings.TrimSuffix(string(f.Standing)+": "+f.Reason, ": "))})
 	}
 	for _, x := range r.Results {
 		c := xmlCase{Class: x.Group, Name: x.Check, Time: seconds(x.Took), Out: printable(strings.Join(x.Logs, "\n"))}
