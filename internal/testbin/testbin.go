@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -46,9 +47,21 @@ func Berth(t testing.TB) string {
 	return build(t, "berth", "./core/cmd/berth", nil)
 }
 
-// build builds a package of this module.
+// built are the programs that this process has built: while it runs, its sources count as they were.
+var built = struct {
+	sync.Mutex
+
+	paths map[string]string // guarded by Mutex; by name
+}{paths: map[string]string{}}
+
+// build builds a package of this module, once.
 func build(t testing.TB, name, pkg string, env []string) string {
 	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if path := built.paths[name]; path != "" {
+		return path
+	}
 	root, err := moduleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +83,7 @@ func build(t testing.TB, name, pkg string, env []string) string {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pkg, err, text)
 	}
+	built.paths[name] = out
 	return out
 }
 
