@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/berth-dev/berth/core/berth"
@@ -15,6 +16,9 @@ import (
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/sdk/driver"
 )
+
+// sessions are how many of one repository are saved.
+const sessions = 20
 
 // snapshotTime saves and restores 10,000 small files and 256 MiB, against tar and zstd on the same tree.
 func snapshotTime(b *bench) error {
@@ -84,7 +88,26 @@ func snapshotTime(b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.add(figure{name: "persist_after_1_change/unix-local", product: again, most: 300, note: fmt.Sprintf("%d new bytes in the store", rec.Stored)})
+	b.add(figure{name: "persist_after_1_change/unix-local", product: again, most: 300, note: fmt.Sprintf("%d new bytes in the store (<= %d)", rec.Stored, 100<<10)})
+	stored := make([]int64, 0, sessions)
+	many, _, err := b.pairs(1, func() error {
+		stored = stored[:0]
+		for i := range sessions {
+			saved, _, err := repo.Take(b.ctx, s, snapshot.TakeOptions{Path: s.Root() + "/t", Exclude: []string{"/large"}, Session: fmt.Sprint(i), Series: fmt.Sprint(i)})
+			if err != nil {
+				return err
+			}
+			stored = append(stored, saved.Stored)
+		}
+		return nil
+	}, nil)
+	if err != nil {
+		return err
+	}
+	b.add(figure{
+		name: fmt.Sprintf("persist_%d_sessions/unix-local", sessions), product: many,
+		note: fmt.Sprintf("the same %d files: at most %d bytes in the store for each", files, slices.Max(stored)),
+	})
 	out := filepath.Join(b.dir, "unpacked")
 	peak = b.peak()
 	back, unpack, err := b.pairs(3, func() error {
