@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/internal/testbin"
@@ -28,6 +29,27 @@ func programs(t *testing.T) string {
 		t.Fatalf("%s and %s are not in one directory", berth, driver)
 	}
 	return filepath.Dir(berth)
+}
+
+// ramDir is a directory for what a test keeps, in memory where there is room: berth has its log on disk before each effect,
+// and what these tests kill are processes, for which memory is as good.
+func ramDir(t testing.TB) string {
+	t.Helper()
+	const ram, room = "/dev/shm", 2 << 30
+	var fs unix.Statfs_t
+	if err := unix.Statfs(ram, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < room {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(ram, "berth-cli-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("the directory of a test cannot be removed: %v", err)
+		}
+	})
+	return dir
 }
 
 func TestScripts(t *testing.T) {

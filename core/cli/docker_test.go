@@ -86,7 +86,7 @@ func withDocker(t *testing.T, session, rest string) *place {
 	bin := programs(t)
 	image := dockerImage(t)
 	testbin.Driver(t, "docker")
-	p := &place{t: t, dir: t.TempDir(), berth: filepath.Join(bin, "berth")}
+	p := &place{t: t, dir: ramDir(t), berth: filepath.Join(bin, "berth")}
 	p.write("main.berth.hcl", fmt.Sprintf(`sandbox "box" {
   driver = "docker"
 

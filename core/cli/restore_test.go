@@ -41,7 +41,7 @@ func (p *place) says(said string, texts ...string) {
 // A restore that cannot be done leaves the workspace that is there, and says why and what to do. The driver's files are on a
 // disk that is nearly full.
 func TestRestoreFails(t *testing.T) {
-	p := &place{t: t, dir: t.TempDir(), berth: filepath.Join(programs(t), "berth")}
+	p := &place{t: t, dir: ramDir(t), berth: filepath.Join(programs(t), "berth")}
 	drivers := filepath.Join(p.dir, ".local", "state", "berth", "drivers")
 	if err := os.MkdirAll(drivers, 0o700); err != nil {
 		t.Fatal(err)
