@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/berth-dev/berth/core/memory/fit"
 	"github.com/berth-dev/berth/core/mount"
 	"github.com/berth-dev/berth/core/outschema"
 	"github.com/berth-dev/berth/core/runner/handover"
@@ -26,7 +27,7 @@ func available(r *spec.Run) error {
 			return check
 		}
 	}
-	return nil
+	return fit.Check(everybody(r.Agent))
 }
 
 // everybody lists the agents that can come to work in a run, the first one first.
@@ -58,8 +59,6 @@ func agentAvailable(a *spec.Agent) error {
 	switch {
 	case c.Skills != nil && c.Skills.From != nil && c.Skills.From.Kind == spec.EntryMount:
 		return unavailable(c.Skills.Pos, "agent %q has skills that come from a mount", a.Label)
-	case c.Memory != nil:
-		return unavailable(c.Memory.Pos, "agent %q has memory", a.Label)
 	case len(c.Plugins) > 0:
 		return unavailable(a.Pos, "agent %q has capabilities of plugins", a.Label)
 	case toolsAvailable(a) != nil:

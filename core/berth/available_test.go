@@ -27,7 +27,6 @@ func TestUnavailable(t *testing.T) {
 		"skills": func(r *spec.Run) {
 			r.Agent.Capabilities.Skills = &spec.SkillsCapability{From: &spec.Entry{Kind: spec.EntryMount}, Pos: at}
 		},
-		"memory":               func(r *spec.Run) { r.Agent.Capabilities.Memory = &spec.MemoryCapability{Pos: at} },
 		"capabilities of plug": func(r *spec.Run) { r.Agent.Capabilities.Plugins = map[string]map[string]any{"x": nil} },
 		"tool go.x":            func(r *spec.Run) { r.Agent.Tools = []*spec.Tool{{Kind: "go", Label: "x", Pos: at}} },
 		"tool command.x is only offered": func(r *spec.Run) {
@@ -42,10 +41,6 @@ func TestUnavailable(t *testing.T) {
 		},
 		"the whole conversation": func(r *spec.Run) {
 			r.Agent.AgentTools = []*spec.AgentTool{{Agent: &spec.Agent{Label: "b"}, Name: "b", History: "full", Pos: at}}
-		},
-		"agent \"b\" has memory": func(r *spec.Run) {
-			b := &spec.Agent{Label: "b", Capabilities: spec.Capabilities{Memory: &spec.MemoryCapability{Pos: at}}}
-			r.Agent.Handoffs = []*spec.Handoff{{Agent: b, ToolName: "b"}}
 		},
 		"remembers answers": func(r *spec.Run) {
 			r.Agent.Approvals = &spec.Approvals{Rules: []spec.ApprovalRule{{Remember: "session", Pos: at}}}

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/core/berth/watch"
 	"github.com/berth-dev/berth/core/guard"
 	"github.com/berth-dev/berth/core/mcp"
+	"github.com/berth-dev/berth/core/memory"
 	"github.com/berth-dev/berth/core/mount"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/runlog"
@@ -58,6 +59,7 @@ type Config struct {
 type Harness struct {
 	cfg   Config
 	lists mcp.Cache
+	locks memory.Locks // of the memories in workspaces
 }
 
 // New makes a harness.

@@ -65,6 +65,9 @@ func (r *live) instructions(a *spec.Agent, s runner.Session) (string, error) {
 		return prompt.Build(parts), err
 	}
 	parts.Capabilities = ws.Fragments()
+	if ws.recalled != "" {
+		parts.Capabilities = append(parts.Capabilities, ws.recalled)
+	}
 	cwd := ""
 	if r.o.Run.Cwd != "" {
 		cwd = path.Join(ws.Root(), r.o.Run.Cwd)

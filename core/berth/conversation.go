@@ -50,8 +50,12 @@ func (r *live) converse(ctx context.Context) (*conversation.Opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.record.Conversation = key
-	return k.Open(ctx, key, r.o.ID, block.SessionLimit)
+	o, err := k.Open(ctx, key, r.o.ID, block.SessionLimit)
+	if err != nil {
+		return nil, err
+	}
+	r.record.Conversation, r.record.Said = key, len(o.Items)
+	return o, nil
 }
 
 // keepTurn adds a run that has completed to its conversation. It gives the run's error, and its own.

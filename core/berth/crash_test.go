@@ -46,6 +46,9 @@ func coreMain(dir string) {
 		panic(err)
 	}
 	p, r := worker()
+	if os.Getenv("TEST_CORE_MEMORY") != "" {
+		remembers(r)
+	}
 	ttl, err := time.ParseDuration(os.Getenv("TEST_CORE_TTL"))
 	if err != nil {
 		panic(err)

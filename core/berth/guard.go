@@ -53,14 +53,14 @@ func (r *live) guard(ctx context.Context, g *spec.Guardrail, s runner.Session, t
 // guardAgent asks the agent of a guardrail, in a run of its own without a sandbox. A text that it was asked about before,
 // in a process that ended, is not asked about again.
 func (r *live) guardAgent(ctx context.Context, g *spec.Guardrail, text string) (any, error) {
-	args, err := json.Marshal(map[string]string{"input": text})
+	args, err := toolInput(text)
 	if err != nil {
 		return nil, err
 	}
 	t := &agentTool{outer: r, spec: &spec.AgentTool{Name: g.Label, Agent: g.Agent, MaxTurns: runner.DefaultMaxTurns, Workspace: "none", Pos: g.Pos}}
 	t.replayed = "guardrail." + g.Label
 	res, err := t.Call(ctx, tool.Call{
-		ID: fmt.Sprintf("guardrail.%s.%s.%x", g.Stage, g.Label, sha256.Sum256([]byte(text))), RunID: r.o.ID, Agent: g.Agent.Label, Arguments: string(args),
+		ID: fmt.Sprintf("guardrail.%s.%s.%x", g.Stage, g.Label, sha256.Sum256([]byte(text))), RunID: r.o.ID, Agent: g.Agent.Label, Arguments: args,
 		Progress: func(tool.Progress) {}, Tell: func(event.Data) {}, Save: func([]byte) error { return nil },
 	})
 	switch {

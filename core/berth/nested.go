@@ -30,6 +30,8 @@ type agentTool struct {
 	ws    *workspace // of the agent that calls; nil = it has none
 	// replayed is what a transcript calls the run; empty = the id of the call.
 	replayed string
+	// adjust changes what the run is; nil = nothing.
+	adjust func(*RunOptions)
 }
 
 var (
@@ -177,6 +179,9 @@ func (t *agentTool) options(id, input string, call tool.Call) RunOptions {
 		out.Session, r.Cwd, r.Manifest = t.ws.Session, o.Run.Cwd, o.Run.Manifest
 	}
 	out.Run = r
+	if t.adjust != nil {
+		t.adjust(&out)
+	}
 	return out
 }
 
@@ -195,6 +200,12 @@ func least[T int | int64 | float64 | time.Duration](a, b T) T {
 		return b
 	}
 	return a
+}
+
+// toolInput are the arguments of an agent tool that takes a text.
+func toolInput(text string) (string, error) {
+	args, err := json.Marshal(map[string]string{"input": text})
+	return string(args), err
 }
 
 // input is what the agent is asked, from the arguments of the call.
@@ -269,7 +280,7 @@ func (t *agentTool) tell(ev event.Event, call tool.Call) {
 	switch d := ev.Data.(type) {
 	case event.ToolStarted:
 		call.Progress(tool.Progress{Note: fmt.Sprintf("%s: %s", t.spec.Agent.Label, d.Tool)})
-	case event.ApprovalWanted, event.ApprovalDecided, event.Warning, event.GuardrailAsked, event.SandboxLost:
+	case event.ApprovalWanted, event.ApprovalDecided, event.Warning, event.GuardrailAsked, event.SandboxLost, event.MemoryWritten:
 		call.Tell(d)
 	}
 }

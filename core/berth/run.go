@@ -190,6 +190,7 @@ type record struct {
 	Sessions map[string]string `json:"sessions,omitempty"` // of the workspaces of other agents, by label
 	// Conversation is the key of the one that the run adds to; empty = none.
 	Conversation string          `json:"conversation,omitempty"`
+	Said         int             `json:"said,omitempty"` // items of it that the run began with
 	Note         json.RawMessage `json:"note,omitempty"`
 	Trace        string          `json:"trace,omitempty"` // that a resume goes on in
 }
@@ -291,12 +292,9 @@ func (r *live) config(ctx context.Context, log *runlog.Log) (runner.Config, erro
 
 // member is what an agent of the run works with.
 func (r *live) member(ctx context.Context, a *spec.Agent) (runner.Member, error) {
-	c := choose.Choice{Model: r.o.Model, Name: r.o.Name, Settings: r.o.Run.Settings.Over(a.Settings)}
-	if r.o.ModelOf != nil {
-		var err error
-		if c, err = r.o.ModelOf(ctx, a); err != nil {
-			return runner.Member{}, fmt.Errorf("agent %q: %w", a.Label, err)
-		}
+	c, err := r.choice(ctx, a)
+	if err != nil {
+		return runner.Member{}, err
 	}
 	if r.traced != nil {
 		r.traced.Model(a.Label, c.Name)
@@ -455,8 +453,11 @@ var _ runner.Session = (*workspace)(nil)
 type workspace struct {
 	*session.Session
 	*outfit.Outfit
-	run   *live
-	where string // label of the agent whose workspace it is
+	run      *live
+	where    string // label of the agent whose workspace it is
+	emit     func(event.Data)
+	memory   *remembering // nil = the agent has none
+	recalled string       // what the agent is told of it
 }
 
 // workspace opens a workspace for an agent.
@@ -465,16 +466,21 @@ func (r *live) workspace(ctx context.Context, a *spec.Agent, where string, emit 
 	if err != nil {
 		return nil, err
 	}
-	w := &workspace{Session: s, run: r, where: where}
+	w := &workspace{Session: s, run: r, where: where, emit: emit}
 	if w.Outfit, err = r.outfit(ctx, a, s.Session, emit); err != nil {
 		return nil, errors.Join(err, w.leave(context.WithoutCancel(ctx), run.Failed))
+	}
+	if err := w.recall(ctx, a); err != nil {
+		return nil, errors.Join(err, w.Outfit.Close(ctx), w.leave(context.WithoutCancel(ctx), run.Failed))
 	}
 	return w, nil
 }
 
 // Close ends the commands that still run, and the session when no other agent works in it, unless somebody else opened it.
 func (w *workspace) Close(ctx context.Context, status run.Status) error {
-	return errors.Join(w.Outfit.Close(ctx), w.leave(ctx, status))
+	err := w.Outfit.Close(ctx)
+	w.remember(ctx, status)
+	return errors.Join(err, w.leave(ctx, status))
 }
 
 // leave ends the use of the session.

@@ -191,16 +191,16 @@ func (k *Keeper) save(ctx context.Context, t *state.ConversationTurn) (bool, err
 	if h.State.Status != run.Completed {
 		return false, nil
 	}
-	items, whole, err := history.Own(log, t.Skip)
+	items, from, err := history.Own(log, t.Skip)
 	if err != nil {
 		return false, fmt.Errorf("run %s of conversation %q: %w", t.Run, t.Conversation, err)
 	}
 	var b bytes.Buffer
-	for _, it := range items {
+	for _, it := range items[max(from, 0):] {
 		b.Write(it.Raw)
 		b.WriteByte('\n')
 	}
-	t.Whole, t.Items = whole, b.Bytes()
+	t.Whole, t.Items = from >= 0, b.Bytes()
 	return k.Store.SaveTurn(ctx, t)
 }
 

@@ -47,6 +47,7 @@ const (
 	KindAgentChanged    Kind = "agent.changed"
 	KindGuardrailAsked  Kind = "guardrail.asked"
 	KindCompacted       Kind = "context.compacted"
+	KindMemoryWritten   Kind = "memory.written"
 )
 
 // Data is the content of an event; one type per [Kind].
@@ -209,6 +210,15 @@ type Compacted struct {
 	Items  int   `json:"items"`
 }
 
+// MemoryWritten says that an agent's memory was brought up to date. Its usage is not part of the run's.
+type MemoryWritten struct {
+	Agent    string      `json:"agent"`
+	Rollouts int         `json:"rollouts"` // pieces of work that were looked at
+	Failed   int         `json:"failed,omitempty"`
+	Merged   bool        `json:"merged"` // the handbook is new
+	Usage    model.Usage `json:"usage"`
+}
+
 func (RunStarted) Kind() Kind      { return KindRunStarted }
 func (RunFinished) Kind() Kind     { return KindRunFinished }
 func (Warning) Kind() Kind         { return KindWarning }
@@ -228,3 +238,4 @@ func (ApprovalDecided) Kind() Kind { return KindApprovalDecided }
 func (AgentChanged) Kind() Kind    { return KindAgentChanged }
 func (GuardrailAsked) Kind() Kind  { return KindGuardrailAsked }
 func (Compacted) Kind() Kind       { return KindCompacted }
+func (MemoryWritten) Kind() Kind   { return KindMemoryWritten }

@@ -35,8 +35,10 @@ type Agent struct {
 	ResetToolChoice    *bool
 	Capabilities       Capabilities
 	Approvals          *Approvals
-	Hooks              map[string]string // on_start, … -> registered Go name
-	Pos                Pos
+	// OwnModel says that neither the run nor whoever starts it puts another model in the place of Model.
+	OwnModel bool
+	Hooks    map[string]string // on_start, … -> registered Go name
+	Pos      Pos
 }
 
 // Capabilities are the sandbox-native abilities; nil = the agent does not have it. After load the default set has been

@@ -39,10 +39,10 @@ type Choice struct {
 // says one; empty = no wish, and what the environment says.
 func Model(ctx context.Context, p *spec.Project, r *spec.Run, a *spec.Agent, wish, usual string) (Choice, error) {
 	choice := r.Model
-	if choice == nil {
+	if choice == nil || a.OwnModel {
 		choice = a.Model
 	}
-	if wish != "" {
+	if wish != "" && !a.OwnModel {
 		choice = &spec.ModelChoice{Name: wish}
 		if named := p.Models[wish]; named != nil {
 			choice = &spec.ModelChoice{Model: named}

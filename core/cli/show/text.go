@@ -197,6 +197,8 @@ func (s *textShower) show(ev event.Event) bool {
 		s.line("%s", s.paint(bold, "agent "+oneLine(d.To))+" takes over from "+oneLine(d.From))
 	case event.Compacted:
 		s.line("%s", s.paint(dim, fmt.Sprintf("the conversation was shortened: %s tokens became a summary", Count(d.Tokens))))
+	case event.MemoryWritten:
+		s.line("%s", s.paint(dim, fmt.Sprintf("memory of %s: %d looked at, %d failed, %s tokens", oneLine(d.Agent), d.Rollouts, d.Failed, Count(d.Usage.TotalTokens))))
 	case event.GuardrailAsked:
 		if d.Tripped {
 			s.line("%s guardrail %s tripped", s.paint(red, "!"), oneLine(d.Guardrail))

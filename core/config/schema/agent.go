@@ -246,7 +246,7 @@ func capabilities() *Block {
 			str("memories_dir", "Where memories are.", defText("memories"), example(`"memories"`)),
 			str("sessions_dir", "Where sessions are.", defText("sessions"), example(`"sessions"`)),
 			single("read", "Read memories.",
-				boolean("live_update", "See those of this run too.", def(true), example("false"))),
+				boolean("live_update", "Let the agent mend what is out of date.", def(true), example("false"))),
 			single("generate", "Write memories.",
 				num("max_raw_memories_for_consolidation", "Bound of what is merged.", def(256.0), between(1, 4096), example("128")),
 				modelRef("phase_one_model", "Model that extracts.", example(`"gpt-5.4-mini"`)),

@@ -10,13 +10,15 @@ import (
 	"github.com/berth-dev/berth/core/run"
 )
 
-// Own gives what a run added to the items that its transcript began with. Whole says that it stands for those too: the
-// transcript was shortened meanwhile. What one agent was told in place of what others had said is not part of it.
-func Own(log Source, skip int) (items []model.Item, whole bool, err error) {
+// Own gives what a run added to the items that its transcript began with. What stands from some item on for everything
+// before it, because the transcript was shortened, begins at the index from; -1 = it was not. What one agent was told in
+// place of what others had said is not part of it.
+func Own(log Source, skip int) (items []model.Item, from int, err error) {
 	at := 0
+	from = -1
 	for rec, err := range log.Records() {
 		if err != nil {
-			return nil, false, err
+			return nil, -1, err
 		}
 		if rec.Type != Step {
 			continue
@@ -28,10 +30,10 @@ func Own(log Source, skip int) (items []model.Item, whole bool, err error) {
 			Replace bool      `json:"replace"`
 		}
 		if err := json.Unmarshal(rec.Data, &st); err != nil {
-			return nil, false, fmt.Errorf("record %d: %w", rec.Seq, err)
+			return nil, -1, fmt.Errorf("record %d: %w", rec.Seq, err)
 		}
 		if err := json.Unmarshal(st.Event, &passed); err != nil {
-			return nil, false, fmt.Errorf("record %d: %w", rec.Seq, err)
+			return nil, -1, fmt.Errorf("record %d: %w", rec.Seq, err)
 		}
 		retold := 0
 		if passed.Type == "passed_on" && passed.Replace {
@@ -43,13 +45,13 @@ func Own(log Source, skip int) (items []model.Item, whole bool, err error) {
 			}
 			it, err := log.Get(ref)
 			if err != nil {
-				return nil, false, fmt.Errorf("record %d: %w", rec.Seq, err)
+				return nil, -1, fmt.Errorf("record %d: %w", rec.Seq, err)
 			}
 			if it.Type == model.ItemCompaction {
-				items, whole = nil, true
+				from = len(items)
 			}
 			items = append(items, it)
 		}
 	}
-	return items, whole, nil
+	return items, from, nil
 }
