@@ -7,15 +7,11 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/core/approval"
-	"github.com/berth-dev/berth/core/runs"
 	"github.com/berth-dev/berth/core/spec"
 )
 
 // DefaultKeepFor is how long a run waits for a person at a terminal.
 const DefaultKeepFor = 15 * time.Minute
-
-// Runs is the directory of runs.
-func (h *Harness) Runs() runs.Dir { return runs.Dir{Path: h.cfg.RunsDir} }
 
 // rules are the approval rules of a run.
 func rules(r *spec.Run, team []*spec.Agent) (*approval.Rules, error) {

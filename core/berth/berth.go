@@ -11,6 +11,7 @@ package berth
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -43,8 +44,12 @@ type Config struct {
 	Mounts   *mount.Host     // how storage is mounted; nil = not at all
 	RunsDir  string          // of run logs; required
 	// Store gives the state store; it is asked when a sandbox is wanted, and closed by the caller. Required.
-	Store   func(context.Context) (state.Store, error)
-	KeyFile string // of the key that seals session states, made when there is none; required
+	Store func(context.Context) (state.Store, error)
+	// RunStore gives the store of runs and approvals, in the same way; nil = Store.
+	RunStore func(context.Context) (state.Store, error)
+	// Portable makes the note beside a run good for other machines; nil = it is so already.
+	Portable func(json.RawMessage) (json.RawMessage, error)
+	KeyFile  string // of the key that seals session states, made when there is none; required
 	// DefaultDriver is used where a project names no driver; empty = [DefaultDriver].
 	DefaultDriver string
 	DefaultModel  string           // where neither agent nor run names one; empty = what the environment says, else [choose.FallbackModel]
@@ -109,12 +114,6 @@ func (h *Harness) runDir(id string) (string, error) {
 		return "", err
 	}
 	return dir, nil
-}
-
-// unknownRun says that there is no such run, and where it was looked for.
-func (h *Harness) unknownRun(id string) error {
-	return errs.New(errs.InvalidArgument, "there is no run %q in %s", id, h.cfg.RunsDir).
-		WithHint("berth run names a run in its first and its last line")
 }
 
 func exists(path string) bool {

@@ -61,7 +61,7 @@ type RunOptions struct {
 }
 
 // Run performs a run to its end.
-func (h *Harness) Run(ctx context.Context, o RunOptions) (*runner.Result, error) {
+func (h *Harness) Run(ctx context.Context, o RunOptions) (_ *runner.Result, err error) {
 	if o.ID == "" {
 		o.ID = runlog.NewID(h.cfg.Now())
 	}
@@ -72,6 +72,14 @@ func (h *Harness) Run(ctx context.Context, o RunOptions) (*runner.Result, error)
 	if err != nil {
 		return nil, err
 	}
+	reg, err := h.Runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := reg.Begin(ctx, o.ID, dirOf(o.Project), o.Run.Agent.Label); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, reg.Settle(ctx, o.ID)) }()
 	log, err := runlog.Create(dir)
 	if err != nil {
 		return nil, err
@@ -96,7 +104,7 @@ func (h *Harness) Run(ctx context.Context, o RunOptions) (*runner.Result, error)
 }
 
 // Resume goes on with a run that did not complete.
-func (h *Harness) Resume(ctx context.Context, o RunOptions) (*runner.Result, error) {
+func (h *Harness) Resume(ctx context.Context, o RunOptions) (_ *runner.Result, err error) {
 	if err := available(o.Run); err != nil {
 		return nil, err
 	}
@@ -104,16 +112,24 @@ func (h *Harness) Resume(ctx context.Context, o RunOptions) (*runner.Result, err
 	if err != nil {
 		return nil, err
 	}
-	if !exists(dir) {
-		return nil, h.unknownRun(o.ID)
+	reg, err := h.Runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := reg.Fetch(ctx, o.ID)
+	if err != nil {
+		return nil, err
 	}
 	log, err := runlog.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // every record was written, and synced where it counts
+	defer func() { err = errors.Join(err, log.Close(), reg.Settle(ctx, o.ID)) }()
+	if err := reg.Claim(ctx, f, dirOf(o.Project)); err != nil {
+		return nil, err
+	}
 	r := &live{h: h, o: o, dir: dir}
-	if r.record, err = readRecord(dir); err != nil {
+	if err := r.taken(f); err != nil {
 		return nil, err
 	}
 	defer r.end(ctx)
@@ -132,58 +148,6 @@ func (h *Harness) Resume(ctx context.Context, o RunOptions) (*runner.Result, err
 const freshNote = "The run goes on on another machine, in a new workspace that holds what the workspace held at the very first. " +
 	"Files that were changed or made before are not there any more, and no command runs."
 
-// Export gives a run as one value that [Harness.Import] takes, on this machine or another.
-func (h *Harness) Export(id string) (*runs.Document, error) {
-	doc, err := h.Runs().Export(id, h.cfg.Now())
-	if err != nil {
-		return nil, err
-	}
-	dir, err := h.runDir(id)
-	if err != nil {
-		return nil, err
-	}
-	r, err := readRecord(dir)
-	if err != nil {
-		return nil, err
-	}
-	doc.Note = r.Note
-	if r.Trace != "" {
-		doc.Trace = map[string]string{traceparent: r.Trace}
-	}
-	if r.Session != "" {
-		doc.Sandboxes = map[string]runs.Sandbox{doc.State.Agent: {Session: r.Session}}
-	}
-	return doc, nil
-}
-
-// Import puts an exported run among those of this machine, with a note of the caller's.
-func (h *Harness) Import(doc *runs.Document, note json.RawMessage) error {
-	if err := h.Runs().Import(doc, h.cfg.Now()); err != nil {
-		return err
-	}
-	dir, err := h.runDir(doc.RunID)
-	if err != nil {
-		return err
-	}
-	return (&live{h: h, dir: dir, record: record{Note: note, Trace: doc.Trace[traceparent]}}).save()
-}
-
-// Note gives what was kept beside a run.
-func (h *Harness) Note(id string) (json.RawMessage, error) {
-	dir, err := h.runDir(id)
-	if err != nil {
-		return nil, err
-	}
-	if !exists(dir) {
-		return nil, h.unknownRun(id)
-	}
-	r, err := readRecord(dir)
-	return r.Note, err
-}
-
-// runFile is what a run remembers beside its log.
-const runFile = "run.json"
-
 // record is what it holds.
 type record struct {
 	Session  string            `json:"session,omitempty"`  // of the state store
@@ -197,7 +161,7 @@ type record struct {
 
 func readRecord(dir string) (record, error) {
 	var r record
-	b, err := os.ReadFile(filepath.Join(dir, runFile))
+	b, err := os.ReadFile(filepath.Join(dir, runs.BesideFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return r, nil
 	}
@@ -205,7 +169,7 @@ func readRecord(dir string) (record, error) {
 		return r, err
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("%s: %w", filepath.Join(dir, runFile), err)
+		return r, fmt.Errorf("%s: %w", filepath.Join(dir, runs.BesideFile), err)
 	}
 	return r, nil
 }
@@ -254,11 +218,11 @@ func (r *live) saveLocked() error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(r.dir, runFile+".new")
+	tmp := filepath.Join(r.dir, runs.BesideFile+".new")
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(r.dir, runFile))
+	return os.Rename(tmp, filepath.Join(r.dir, runs.BesideFile))
 }
 
 func (r *live) config(ctx context.Context, log *runlog.Log) (runner.Config, error) {
@@ -271,7 +235,11 @@ func (r *live) config(ctx context.Context, log *runlog.Log) (runner.Config, erro
 	if err := r.openTrace(ctx); err != nil {
 		return runner.Config{}, err
 	}
-	desk := &runs.Desk{Dir: r.h.Runs(), RunID: o.ID, Ask: o.Approve, KeepFor: r.keepFor(), Now: r.h.cfg.Now}
+	reg, err := r.h.Runs(ctx)
+	if err != nil {
+		return runner.Config{}, err
+	}
+	desk := &runs.Desk{Register: reg, RunID: o.ID, Ask: o.Approve, KeepFor: r.keepFor()}
 	cfg := runner.Config{
 		Rules: rules, Approve: desk.Approve, Call: o.call, Others: map[string]runner.Other{},
 		CheckOutput: checkOutput, Guard: r.guard,

@@ -127,22 +127,25 @@ func TestAgentToolAsksThroughTheOuterRun(t *testing.T) {
 	if err != nil || res.Status != run.Paused {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	dir := f.Runs()
-	waits, err := dir.Read(id)
+	reg, err := f.Runs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits, err := reg.Read(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(waits.Waiting) != 1 || waits.Waiting[0].Agent != "explorer" || waits.Waiting[0].Run != runs.NestedID(id, "ask-explorer") {
 		t.Fatalf("%+v", waits.Waiting)
 	}
-	if list, err := dir.List(); err != nil || len(list) != 1 || list[0].Waiting != 1 {
+	if list, err := reg.List(t.Context()); err != nil || len(list) != 1 || list[0].Waiting != 1 {
 		t.Errorf("the list is %+v, %v", list, err)
 	}
-	doc, err := dir.Export(id, time.Now())
+	doc, err := reg.Export(t.Context(), id)
 	if err != nil || doc.Nested["ask-explorer"].RunID != waits.Waiting[0].Run {
 		t.Errorf("the exported run has no nested one: %v", err)
 	}
-	if _, won, err := dir.Decide(waits.Waiting[0].Run, waits.Waiting[0].Effect, runs.Decision{Allow: true, By: "somebody"}); err != nil || !won {
+	if _, won, err := reg.Decide(t.Context(), id, waits.Waiting[0], runs.Decision{Allow: true, By: "somebody"}); err != nil || !won {
 		t.Fatal(won, err)
 	}
 	p, r, _ = team()
@@ -154,10 +157,10 @@ func TestAgentToolAsksThroughTheOuterRun(t *testing.T) {
 	if res.Usage.TotalTokens != 230 || res.Usage.Requests != 5 {
 		t.Errorf("the usage of both runs is %+v", res.Usage)
 	}
-	if err := dir.Remove(id); err != nil {
+	if err := reg.Remove(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dir.Read(runs.NestedID(id, "ask-explorer")); err == nil {
+	if _, err := reg.Dir.Read(runs.NestedID(id, "ask-explorer")); err == nil {
 		t.Error("the nested run is left")
 	}
 }

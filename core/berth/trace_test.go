@@ -324,7 +324,7 @@ func TestTraceOfAResumedRun(t *testing.T) {
 	if err != nil || res.Status != run.MaxTurns {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	doc, err := h.Export(id)
+	doc, err := h.Export(t.Context(), id)
 	if err != nil || doc.Trace["traceparent"] == "" {
 		t.Fatal(doc, err)
 	}

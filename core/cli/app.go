@@ -51,6 +51,7 @@ type app struct {
 	plugins    *plugin.Manager
 	watch      watch.Watch
 	state      state.Store
+	runStore   state.Store // the same, where one is configured
 	logFile    io.Closer
 }
 
@@ -215,6 +216,9 @@ func (a *app) close() error {
 		defer cancel()
 		err = a.plugins.Close(ctx)
 	}
+	if a.runStore != nil && a.runStore != a.state {
+		err = errors.Join(err, a.runStore.Close())
+	}
 	if a.state != nil {
 		err = errors.Join(err, a.state.Close())
 	}
@@ -316,6 +320,7 @@ func (a *app) harness(projectPath string) (*berth.Harness, error) {
 		Store: func(ctx context.Context) (state.Store, error) {
 			return a.stateStore(ctx, projectDir(a.path(projectPath)))
 		},
+		RunStore: a.runsStore, Portable: portable,
 		KeyFile:       filepath.Join(stateDir, "session.key"),
 		DefaultDriver: a.host.Defaults.SandboxDriver, DefaultModel: a.host.Defaults.Model,
 	}), nil
@@ -350,6 +355,24 @@ func (a *app) stateStore(ctx context.Context, dir string) (state.Store, error) {
 	}
 	a.state, err = state.Open(ctx, cfg)
 	return a.state, err
+}
+
+// runsStore opens the store of runs once: the one that the host's configuration names, else a file beside the runs, which
+// are those of all projects.
+func (a *app) runsStore(ctx context.Context) (state.Store, error) {
+	if a.runStore != nil {
+		return a.runStore, nil
+	}
+	hc, err := a.hostConfig()
+	if err != nil {
+		return nil, err
+	}
+	if hc.StateStore.Path != "" || !hc.StateStore.URL.IsZero() {
+		a.runStore, err = a.stateStore(ctx, a.Dir)
+		return a.runStore, err
+	}
+	a.runStore, err = state.Open(ctx, state.Config{Path: filepath.Join(hc.StateStore.Dir, "runs.db")})
+	return a.runStore, err
 }
 
 // projectState is the store in a project's own directory, which version control leaves alone.

@@ -4,10 +4,10 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os/user"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,16 +43,16 @@ lists them. When two decide, the first counts, and the other is told.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			dir, err := a.runs()
+		RunE: func(cmd *cobra.Command, args []string) error {
+			reg, err := a.runs(cmd.Context())
 			if err != nil {
 				return err
 			}
-			id, err := dir.Find(args[0])
+			id, err := reg.Find(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			r, err := dir.Read(id)
+			r, err := reg.Read(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
@@ -60,8 +60,8 @@ lists them. When two decide, the first counts, and the other is told.`,
 			if err != nil {
 				return err
 			}
-			d.Allow, d.By, d.Time = allow, who(), time.Now()
-			return a.decide(dir, r, picked, d)
+			d.Allow, d.By = allow, who()
+			return a.decide(cmd.Context(), reg, r, picked, d)
 		},
 	}
 	f := c.Flags()
@@ -106,13 +106,13 @@ func chosen(r *runs.Run, text string, all bool) ([]runs.Waiting, error) {
 }
 
 // decide keeps the decisions and tells what they mean.
-func (a *app) decide(dir runs.Dir, r *runs.Run, chosen []runs.Waiting, d runs.Decision) error {
+func (a *app) decide(ctx context.Context, reg *runs.Register, r *runs.Run, chosen []runs.Waiting, d runs.Decision) error {
 	late := 0
 	for _, w := range chosen {
 		if d.Always && w.Covers == "" {
 			return fmt.Errorf("call %s may have been made already, so it is approved once or not at all\nhint: leave out --always", w.CallID)
 		}
-		was, won, err := dir.Decide(cmp.Or(w.Run, r.Summary.ID), w.Effect, d)
+		was, won, err := reg.Decide(ctx, r.Summary.ID, w, d)
 		if err != nil {
 			return err
 		}

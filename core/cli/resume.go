@@ -21,15 +21,14 @@ func (a *app) resumeCommand() *cobra.Command {
 variables: they may be secret and are not kept, so give --var and --var-file again. RUN is an id or the beginning of one;
 without it, the run of the project in the working directory that was worked on last.
 
---state goes on with a run of another machine, in the project of the working directory: berth runs export writes the file.`,
+A run of another machine that shares its store goes on in the project of the working directory. --state goes on with a run
+of any machine in that project: berth runs export writes the file.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1:
 				return fmt.Errorf("there are %d arguments, and only the name of a run is understood: %q is one too many", len(args), args[1])
 			case len(args) == 1 && state != "":
 				return fmt.Errorf("the run is in the file of --state: %q is one too many", args[0])
-			case state == "" && (fresh || replay != ""):
-				return fmt.Errorf("--fresh-workspace and --replay belong to --state")
 			}
 			return nil
 		},
@@ -38,7 +37,7 @@ without it, the run of the project in the working directory that was worked on l
 			if state != "" {
 				return a.resumeElsewhere(cmd.Context(), &f, state, replay, fresh)
 			}
-			id, err := a.resumed(args)
+			id, err := a.resumed(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -46,12 +45,21 @@ without it, the run of the project in the working directory that was worked on l
 			if err != nil {
 				return err
 			}
-			note, err := h.Note(id)
+			note, err := h.Note(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
 			if err := json.Unmarshal(note, &f); err != nil {
 				return fmt.Errorf("run %s was not started by this command: %w", id, err)
+			}
+			switch {
+			case f.Path == "":
+				f.Path = a.Dir // it was worked on elsewhere last
+			case fresh:
+				return usage("run %s was worked on here last, and goes on in its workspace\nhint: leave out --fresh-workspace", id)
+			}
+			if replay != "" {
+				f.Replay = replay
 			}
 			if f.Vars && len(project.vars) == 0 {
 				fmt.Fprintf(a.Err, "warning: run %s was started with --var or --var-file; without them the variables have their defaults\n", id)
@@ -60,28 +68,28 @@ without it, the run of the project in the working directory that was worked on l
 			if err != nil {
 				return err
 			}
-			p.options.ID = id
+			p.options.ID, p.options.Fresh = id, fresh
 			return a.perform(cmd.Context(), &f, p, p.harness.Resume)
 		},
 	}
 	project.add(c.Flags())
 	c.Flags().BoolVar(&asJSON, "json", false, "print events as JSON lines instead of the answer")
 	c.Flags().StringVar(&state, "state", "", "go on with the run in this `FILE`")
-	c.Flags().StringVar(&replay, "replay", "", "with --state, play a transcript `FILE` instead of asking a model")
-	c.Flags().BoolVar(&fresh, "fresh-workspace", false, "with --state, go on in a new workspace")
+	c.Flags().StringVar(&replay, "replay", "", "play a transcript `FILE` instead of asking a model")
+	c.Flags().BoolVar(&fresh, "fresh-workspace", false, "go on in a new workspace, with a run of another machine")
 	return c
 }
 
 // resumed is the run that is meant.
-func (a *app) resumed(args []string) (string, error) {
+func (a *app) resumed(ctx context.Context, args []string) (string, error) {
 	if len(args) == 0 {
-		return a.latest()
+		return a.latest(ctx)
 	}
-	dir, err := a.runs()
+	reg, err := a.runs(ctx)
 	if err != nil {
 		return "", err
 	}
-	return dir.Find(args[0])
+	return reg.Find(ctx, args[0])
 }
 
 // resumeElsewhere goes on with a run of another machine.
@@ -102,7 +110,7 @@ func (a *app) resumeElsewhere(ctx context.Context, f *runFlags, file, replay str
 		return err
 	}
 	p.options.ID, p.options.Fresh = doc.RunID, len(doc.Sandboxes) > 0
-	if err := p.harness.Import(doc, p.options.Note); err != nil {
+	if err := p.harness.Import(ctx, doc, p.options.Note); err != nil {
 		return err
 	}
 	return a.perform(ctx, f, p, p.harness.Resume)

@@ -3,10 +3,12 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"text/tabwriter"
 	"time"
@@ -20,13 +22,13 @@ import (
 	"github.com/berth-dev/berth/core/value"
 )
 
-// runs is the directory of runs.
-func (a *app) runs() (runs.Dir, error) {
-	hc, err := a.hostConfig()
+// runs is the register of runs.
+func (a *app) runs(ctx context.Context) (*runs.Register, error) {
+	store, err := a.runsStore(ctx)
 	if err != nil {
-		return runs.Dir{}, err
+		return nil, err
 	}
-	return runs.Dir{Path: hc.StateStore.Dir}, nil
+	return &runs.Register{Dir: runs.Dir{Path: a.host.StateStore.Dir}, Store: store, Now: time.Now}, nil
 }
 
 func (a *app) runsCommand() *cobra.Command {
@@ -35,19 +37,19 @@ func (a *app) runsCommand() *cobra.Command {
 }
 
 // withRun is a command about one run, named by its id or the beginning of it.
-func (a *app) withRun(use, short string, do func(dir runs.Dir, id string) error) *cobra.Command {
+func (a *app) withRun(use, short string, do func(ctx context.Context, reg *runs.Register, id string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: just("the name of a run"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			dir, err := a.runs()
+		RunE: func(cmd *cobra.Command, args []string) error {
+			reg, err := a.runs(cmd.Context())
 			if err != nil {
 				return err
 			}
-			id, err := dir.Find(args[0])
+			id, err := reg.Find(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return do(dir, id)
+			return do(cmd.Context(), reg, id)
 		},
 	}
 }
@@ -56,12 +58,12 @@ func (a *app) runsListCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "list", Short: "List the runs, the oldest first", Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			dir, err := a.runs()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			reg, err := a.runs(cmd.Context())
 			if err != nil {
 				return err
 			}
-			all, err := dir.List()
+			all, err := reg.List(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -88,6 +90,13 @@ func (a *app) runsListCommand() *cobra.Command {
 
 // status is where a run stands, in a few words.
 func status(s *runs.Summary) string {
+	if s.Host == "" {
+		return standing(s)
+	}
+	return standing(s) + " on " + show.Lines(s.Host)
+}
+
+func standing(s *runs.Summary) string {
 	switch {
 	case s.Error != "":
 		return "unreadable"
@@ -106,8 +115,8 @@ func status(s *runs.Summary) string {
 
 func (a *app) runsShowCommand() *cobra.Command {
 	var asJSON bool
-	c := a.withRun("show [flags] RUN", "Say where a run is, and what it waits for", func(dir runs.Dir, id string) error {
-		r, err := dir.Read(id)
+	c := a.withRun("show [flags] RUN", "Say where a run is, and what it waits for", func(ctx context.Context, reg *runs.Register, id string) error {
+		r, err := reg.Read(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -153,10 +162,13 @@ func (a *app) runsShowCommand() *cobra.Command {
 }
 
 func (a *app) runsLogCommand() *cobra.Command {
-	return a.withRun("log RUN", "Print a run's events, one JSON object a line, as berth run --json does", func(dir runs.Dir, id string) error {
-		path, err := runlog.Dir(dir.Path, id)
+	return a.withRun("log RUN", "Print a run's events, one JSON object a line, as berth run --json does", func(_ context.Context, reg *runs.Register, id string) error {
+		path, err := runlog.Dir(reg.Dir.Path, id)
 		if err != nil {
 			return err
+		}
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("the log of run %s is on another machine\nhint: berth runs show %s says where", id, id)
 		}
 		for rec, err := range runlog.Read(path) {
 			if err != nil {
@@ -175,12 +187,12 @@ func (a *app) runsLogCommand() *cobra.Command {
 
 func (a *app) runsExportCommand() *cobra.Command {
 	return a.withRun("export RUN", "Print a run as one JSON value that berth resume --state goes on with, on a machine with the same project",
-		func(_ runs.Dir, id string) error {
+		func(ctx context.Context, _ *runs.Register, id string) error {
 			h, err := a.harness(a.Dir)
 			if err != nil {
 				return err
 			}
-			doc, err := h.Export(id)
+			doc, err := h.Export(ctx, id)
 			if err != nil {
 				return err
 			}
@@ -205,8 +217,8 @@ func portable(note json.RawMessage) (json.RawMessage, error) {
 }
 
 func (a *app) runsRmCommand() *cobra.Command {
-	return a.withRun("rm RUN", "Remove a run that no process works on", func(dir runs.Dir, id string) error {
-		if err := dir.Remove(id); err != nil {
+	return a.withRun("rm RUN", "Remove a run that no process works on", func(ctx context.Context, reg *runs.Register, id string) error {
+		if err := reg.Remove(ctx, id); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintln(a.Out, "removed run", id)
@@ -215,8 +227,8 @@ func (a *app) runsRmCommand() *cobra.Command {
 }
 
 // latest is the run of this directory's project that was worked on last and can be resumed.
-func (a *app) latest() (string, error) {
-	dir, err := a.runs()
+func (a *app) latest(ctx context.Context) (string, error) {
+	reg, err := a.runs(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -224,15 +236,15 @@ func (a *app) latest() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	all, err := dir.List()
+	all, err := reg.List(ctx)
 	if err != nil {
 		return "", err
 	}
 	id := runs.Latest(all, func(s *runs.Summary) bool {
-		if !s.Resumable() {
+		if !s.Resumable() || s.Host != "" {
 			return false
 		}
-		note, err := h.Note(s.ID)
+		note, err := h.Note(ctx, s.ID)
 		var f runFlags
 		return err == nil && json.Unmarshal(note, &f) == nil && projectDir(f.Path) == a.Dir
 	})

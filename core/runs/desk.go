@@ -7,20 +7,21 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/berth-dev/berth/core/approval"
 	"github.com/berth-dev/berth/core/runner"
+	"github.com/berth-dev/berth/core/state"
 )
 
 // lookEvery is how often a run that waits looks whether another process has decided.
-const lookEvery = 250 * time.Millisecond
+const lookEvery = 500 * time.Millisecond
 
 // Desk gets the decisions for a run that this process performs.
 type Desk struct {
-	Dir   Dir
-	RunID string
+	Register *Register
+	RunID    string
 	// Ask asks a person who is here, until the context ends; nil = nobody is.
 	Ask     func(context.Context, runner.Approval) (runner.Decision, error)
 	KeepFor time.Duration // how long a decision is waited for
-	Now     func() time.Time
 }
 
 // answer is what a person who is here has said.
@@ -31,7 +32,11 @@ type answer struct {
 
 // Approve waits for a decision, as long as the run may: of a person who is here, or of another process. The first counts.
 func (k *Desk) Approve(ctx context.Context, a runner.Approval) (runner.Decision, error) {
-	if d, found, err := k.elsewhere(a); found || err != nil {
+	store, q := k.Register.Store, k.question(a)
+	if err := store.Ask(ctx, q); err != nil {
+		return runner.Decision{}, fmt.Errorf("ask for a decision: %w", err)
+	}
+	if d, found, err := k.elsewhere(ctx, q); found || err != nil {
 		return d, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, k.KeepFor, runner.ErrUndecided)
@@ -51,10 +56,11 @@ func (k *Desk) Approve(ctx context.Context, a runner.Approval) (runner.Decision,
 			if said.err != nil {
 				return said.d, said.err
 			}
-			return k.decide(a, said.d)
+			return k.decide(ctx, q, said.d)
 		case <-look.C:
-			if d, found, err := k.elsewhere(a); found || err != nil {
-				return d, err
+			// A store that does not answer now may answer next time, until the time is over.
+			if d, found, err := k.elsewhere(ctx, q); found && err == nil {
+				return d, nil
 			}
 		case <-ctx.Done():
 			return runner.Decision{}, context.Cause(ctx)
@@ -62,21 +68,43 @@ func (k *Desk) Approve(ctx context.Context, a runner.Approval) (runner.Decision,
 	}
 }
 
+// question is what the store is asked.
+func (k *Desk) question(a runner.Approval) *state.Approval {
+	q := &state.Approval{
+		Run: k.RunID, Effect: int64(a.ID), Root: Root(k.RunID), CallID: a.Call.CallID, Agent: a.Agent, Tool: a.Call.Name,
+		Arguments: a.Call.JSON(), Reason: a.Reason, Unsure: a.Unsure,
+	}
+	if a.Covers.Tool != "" {
+		q.Covers = approval.Describe(a.Covers)
+	}
+	return q
+}
+
 // elsewhere is what another process has decided.
-func (k *Desk) elsewhere(a runner.Approval) (runner.Decision, bool, error) {
-	d, err := k.Dir.Decision(k.RunID, a.ID)
-	if d == nil || err != nil {
+func (k *Desk) elsewhere(ctx context.Context, q *state.Approval) (runner.Decision, bool, error) {
+	a, err := k.Register.Store.Approval(ctx, q.Run, q.Effect)
+	if err != nil || a.Decision == "" {
 		return runner.Decision{}, false, err
 	}
-	return runner.Decision{Allow: d.Allow, Always: d.Always, Message: d.Message, By: d.By}, true, nil
+	return said(a), true, nil
+}
+
+func said(a *state.Approval) runner.Decision {
+	return runner.Decision{Allow: a.Decision == state.Approved, Always: a.Always, Message: a.Message, By: a.Who}
 }
 
 // decide keeps a decision that was made here. When another process was first, its decision counts.
-func (k *Desk) decide(a runner.Approval, d runner.Decision) (runner.Decision, error) {
-	mine := Decision{Allow: d.Allow, Always: d.Always, Message: d.Message, By: d.By, Time: k.Now()}
-	was, won, err := k.Dir.Decide(k.RunID, a.ID, mine)
+func (k *Desk) decide(ctx context.Context, q *state.Approval, d runner.Decision) (runner.Decision, error) {
+	mine := *q
+	mine.Decision, mine.Always, mine.Message, mine.Who = state.Rejected, d.Always, d.Message, d.By
+	if d.Allow {
+		mine.Decision = state.Approved
+	}
+	won, err := k.Register.Store.Decide(context.WithoutCancel(ctx), &mine)
 	if err != nil || won {
 		return d, err
 	}
-	return runner.Decision{Allow: was.Allow, Always: was.Always, Message: was.Message, By: fmt.Sprintf("%s, who was first", was.By)}, nil
+	was := said(&mine)
+	was.By += ", who was first"
+	return was, nil
 }

@@ -156,7 +156,7 @@ func ReadDocument(data []byte) (*Document, error) {
 }
 
 // Import puts a run into the directory. One that is there already is not touched.
-func (d Dir) Import(doc *Document, now time.Time) (err error) {
+func (d Dir) Import(doc *Document, now time.Time) error {
 	for callID, inner := range doc.Nested {
 		if inner.RunID != NestedID(doc.RunID, callID) {
 			return fmt.Errorf("run state: the run in call %q has the name %q", callID, inner.RunID)
@@ -165,6 +165,11 @@ func (d Dir) Import(doc *Document, now time.Time) (err error) {
 			return err
 		}
 	}
+	return d.importOne(doc, now)
+}
+
+// importOne imports a run without those in its calls.
+func (d Dir) importOne(doc *Document, now time.Time) (err error) {
 	dir, err := d.dir(doc.RunID)
 	if err != nil {
 		return err
@@ -182,16 +187,21 @@ func (d Dir) Import(doc *Document, now time.Time) (err error) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
+	return fill(log, doc, 0, now)
+}
+
+// fill appends to a log what a document has, from an item of the transcript on.
+func fill(log *runlog.Log, doc *Document, from int, now time.Time) error {
+	if len(doc.Items) != doc.State.Items.To {
+		return fmt.Errorf("run state: it has %d items, and its state wants %d", len(doc.Items), doc.State.Items.To)
+	}
 	var items []run.Ref
-	for i, raw := range doc.Items {
+	for i, raw := range doc.Items[from:] {
 		ref, err := put(log, raw)
 		if err != nil {
-			return fmt.Errorf("run state: item %d: %w", i, err)
+			return fmt.Errorf("run state: item %d: %w", from+i, err)
 		}
 		items = append(items, ref)
-	}
-	if len(items) != doc.State.Items.To {
-		return fmt.Errorf("run state: it has %d items, and its state wants %d", len(items), doc.State.Items.To)
 	}
 	for i, raw := range doc.Store {
 		if _, err := put(log, raw); err != nil {

@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runs is the directory of runs: it finds, reads, exports, imports and removes them, and carries decisions from
-// one process to another. The log of a run is the only truth; nothing here keeps a second one.
+// Package runs is the directory of runs and their register: it finds, reads, exports, imports and removes them, and carries
+// decisions from one process to another. The log of a run is the only truth about it, in a directory of one machine; the
+// store, which machines can share, has where that is, who works on the run, what people were asked and said, and, while no
+// process works on it, all that another machine needs to go on.
 //
 // A call of an agent as a tool is a run of its own, beside the outer one under a name that begins with its name: see
 // [NestedID]. What waits for a decision there is told with the outer run, which also takes it along when it goes.
 //
+// # Who has a run
+//
+// The log stays a file: it grows with each step, and a step must not wait for a database. When a process ends its work on a
+// run that is not complete, it puts the run's document into the store. Whoever goes on, at any place, first brings its own
+// log up to that document and then claims the run, which takes the document away: from then on only this place can go on,
+// until it ends its work in turn. A place whose process died keeps the run.
+//
 // # Decisions
 //
-// A call that waits for a decision is in the run's state. Whoever decides, be it the process that performs the run or
-// another one, puts a file decision-EFFECT.json into the run's directory, whole and only when there is none: so one wins,
-// and the other is told. The process that performs the run takes the decision from there, now or when it goes on.
+// A call that waits for a decision is in the run's state, and a question in the store. Whoever decides, be it the process
+// that performs the run or another one, writes the decision there, once: so one wins, and the other is told. The process that
+// performs the run takes the decision from there, now or when it goes on. Versions before had a file decision-EFFECT.json
+// in the run's directory; such files are still read.
 package runs
 
 import (
@@ -51,6 +61,7 @@ type Summary struct {
 	Started time.Time     `json:"started"`
 	Updated time.Time     `json:"updated"`
 	Worked  time.Duration `json:"worked_ns"`
+	Host    string        `json:"host,omitempty"`  // the machine that has its log, when that is elsewhere
 	Error   string        `json:"error,omitempty"` // why it cannot be read
 }
 
@@ -112,32 +123,6 @@ func (d Dir) IDs() ([]string, error) {
 		}
 	}
 	return ids, nil
-}
-
-// Find gives the id of a run by the beginning of it.
-func (d Dir) Find(text string) (string, error) {
-	ids, err := d.IDs()
-	if err != nil {
-		return "", err
-	}
-	var found []string
-	for _, id := range ids {
-		if id == text {
-			return id, nil
-		}
-		if text != "" && strings.HasPrefix(id, text) {
-			found = append(found, id)
-		}
-	}
-	switch len(found) {
-	case 0:
-		return "", errs.New(errs.InvalidArgument, "there is no run %q in %s", text, d.Path).WithHint("berth runs list shows them")
-	case 1:
-		return found[0], nil
-	default:
-		return "", errs.New(errs.InvalidArgument, "%q is the beginning of %d runs: %s", text, len(found), strings.Join(found, ", ")).
-			WithHint("give more of the id")
-	}
 }
 
 // List reads all runs, the oldest first. One that cannot be read says why.
@@ -222,7 +207,7 @@ func (d Dir) Read(id string) (*Run, error) {
 		if mc, ok := it.ToolCall(); ok {
 			w.Arguments = mc.JSON()
 		}
-		if w.Decision, err = d.Decision(id, w.Effect); err != nil {
+		if w.Decision, err = d.decision(id, w.Effect); err != nil {
 			return nil, err
 		}
 		r.Waiting = append(r.Waiting, w)
@@ -244,8 +229,8 @@ func noteCovers(covers map[string]string, data []byte) {
 
 func decisionName(e run.EffectID) string { return fmt.Sprintf("decision-%d.json", e) }
 
-// Decision is what was decided about a call and is not in the log yet; nil = nothing.
-func (d Dir) Decision(id string, effect run.EffectID) (*Decision, error) {
+// decision is what was decided about a call in a file beside the log, as versions before the store had it; nil = nothing.
+func (d Dir) decision(id string, effect run.EffectID) (*Decision, error) {
 	dir, err := d.dir(id)
 	if err != nil {
 		return nil, err
@@ -262,36 +247,6 @@ func (d Dir) Decision(id string, effect run.EffectID) (*Decision, error) {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, decisionName(effect)), err)
 	}
 	return &dec, nil
-}
-
-// Decide decides about a call. When somebody was first, it gives that decision and false.
-func (d Dir) Decide(id string, effect run.EffectID, dec Decision) (Decision, bool, error) {
-	dir, err := d.dir(id)
-	if err != nil {
-		return dec, false, err
-	}
-	b, err := json.Marshal(dec)
-	if err != nil {
-		return dec, false, err
-	}
-	f, err := os.CreateTemp(dir, "decision-*.new")
-	if err != nil {
-		return dec, false, err
-	}
-	defer os.Remove(f.Name()) // the link stays
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return dec, false, err
-	}
-	err = os.Link(f.Name(), filepath.Join(dir, decisionName(effect)))
-	if errors.Is(err, fs.ErrExist) {
-		was, err := d.Decision(id, effect)
-		if err != nil || was == nil {
-			return dec, false, cmp.Or(err, errors.New("the decision that was there is gone"))
-		}
-		return *was, false, nil
-	}
-	return dec, err == nil, err
 }
 
 // Remove removes a run that no process works on.
@@ -325,6 +280,14 @@ var nested = regexp.MustCompile(`\.call-[0-9a-f]{8}$`)
 func NestedID(outer, callID string) string {
 	sum := sha256.Sum256([]byte(callID))
 	return fmt.Sprintf("%s.call-%x", outer, sum[:4])
+}
+
+// Root is the run that people see of one that may be inside of it.
+func Root(id string) string {
+	for nested.MatchString(id) {
+		id = nested.ReplaceAllString(id, "")
+	}
+	return id
 }
 
 // inside lists the runs in the calls of a run.

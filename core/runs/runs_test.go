@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,48 +152,13 @@ func TestFirstDocumentIsRead(t *testing.T) {
 	}
 }
 
-func TestOneDecisionWins(t *testing.T) {
-	d := runs.Dir{Path: t.TempDir()}
-	paused(t, d, "run-1")
-	if _, err := d.Read("run"); err == nil {
-		t.Error("the beginning of an id is taken for one")
-	}
-	r, err := d.Read("run-1")
-	if err != nil || len(r.Waiting) != 1 {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	var wins atomic.Int32
-	var wg sync.WaitGroup
-	for i := range 16 {
-		wg.Go(func() {
-			_, won, err := d.Decide("run-1", r.Waiting[0].Effect, runs.Decision{Allow: i%2 == 0, By: "x", Time: now})
-			if err != nil {
-				t.Error(err)
-			}
-			if won {
-				wins.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	if wins.Load() != 1 {
-		t.Errorf("%d decisions won", wins.Load())
-	}
-	if r, err = d.Read("run-1"); err != nil || r.Waiting[0].Decision == nil || r.Waiting[0].Decision.By != "x" {
-		t.Errorf("%+v, %v", r, err)
-	}
-	left, err := filepath.Glob(filepath.Join(d.Path, "run-1", "*.new"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
-}
-
 func TestFindAndRemove(t *testing.T) {
-	d := runs.Dir{Path: t.TempDir()}
+	g, ctx := place(t, store(t)), t.Context()
+	d := g.Dir
 	paused(t, d, "run-1")
 	paused(t, d, "run-2")
 	for text, want := range map[string]string{"run-1": "run-1", "run-2": "run-2", "run": "", "": "", "x": "", "../x": ""} {
-		if got, err := d.Find(text); got != want || (err == nil) != (want != "") {
+		if got, err := g.Find(ctx, text); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
@@ -203,7 +166,7 @@ func TestFindAndRemove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Remove("run-1"); err == nil {
+	if err := g.Remove(ctx, "run-1"); err == nil {
 		t.Error("a live run was removed")
 	}
 	if _, err := d.Export("run-1", now); err == nil {
@@ -212,10 +175,10 @@ func TestFindAndRemove(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Remove("run-1"); err != nil {
+	if err := g.Remove(ctx, "run-1"); err != nil {
 		t.Error(err)
 	}
-	if all, err := d.List(); err != nil || len(all) != 1 || all[0].ID != "run-2" || all[0].Waiting != 1 || !all[0].Resumable() {
+	if all, err := g.List(ctx); err != nil || len(all) != 1 || all[0].ID != "run-2" || all[0].Waiting != 1 || !all[0].Resumable() {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

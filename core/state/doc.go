@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package state is the store of what outlives a process of berth: the sessions, that is the sandboxes that were made and
-// are not yet known to be gone, and the conversations that runs go on with. It keeps records and knows nothing of drivers,
-// sandboxes or projects; it holds no secret of its own, and what must not be changed by others it holds sealed, see
-// core/state/seal.
+// are not yet known to be gone; the conversations that runs go on with; the runs, as far as others than the machine that has
+// their log must know them; and the calls that people are asked about, with their answers. It keeps records and knows
+// nothing of drivers, sandboxes or projects; it holds no secret of its own, and what must not be changed by others it holds
+// sealed, see core/state/seal.
 //
 // One interface, [Store], has two backends: a SQLite file for one machine, shared by any number of berth processes, and
 // PostgreSQL for a team. Both run the same statements; [dialect] has the few differences. Times come from the database's

@@ -15,6 +15,8 @@ type Store interface {
 	Where() string
 	Sessions
 	Conversations
+	Runs
+	Approvals
 	Close() error
 }
 

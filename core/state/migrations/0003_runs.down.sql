@@ -1,0 +1,2 @@
+DROP TABLE approvals;
+DROP TABLE runs;
