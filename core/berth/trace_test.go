@@ -171,7 +171,7 @@ func TestTraceTree(t *testing.T) {
 				o.Endpoint = rcv.grpc
 			}
 			dir := t.TempDir()
-			h := berth.New(berth.Config{RunsDir: dir, Trace: trace.Config{OTLP: o, Getenv: noEnv, Warn: func(message, _ string) { t.Error(message) }}})
+			h := berth.New(berth.Config{RunsDir: dir, Store: store(dir), Trace: trace.Config{OTLP: o, Getenv: noEnv, Warn: func(message, _ string) { t.Error(message) }}})
 			r, tools := desk()
 			r.Trace = &spec.Trace{ID: "trace_1", GroupID: "g", Metadata: map[string]any{"team": "blue"}, APIKey: value.PlainSecret("key-9f3a77")}
 			id := runlog.NewID(time.Now())
@@ -244,7 +244,7 @@ func noEnv(string) (string, bool) { return "", false }
 // What was said is in a trace when the file asks for it, but for what is known as a secret.
 func TestTraceWithTexts(t *testing.T) {
 	dir, id := t.TempDir(), runlog.NewID(time.Now())
-	h := berth.New(berth.Config{RunsDir: dir, Trace: trace.Config{Getenv: noEnv, Redact: func(s string) string { return strings.ReplaceAll(s, canary, "GONE") }}})
+	h := berth.New(berth.Config{RunsDir: dir, Store: store(dir), Trace: trace.Config{Getenv: noEnv, Redact: func(s string) string { return strings.ReplaceAll(s, canary, "GONE") }}})
 	r, tools := desk()
 	r.Trace = &spec.Trace{IncludeSensitiveData: true, IncludeTurnSpans: new(bool)}
 	if _, err := h.Run(t.Context(), berth.RunOptions{ID: id, Project: &spec.Project{}, Run: r, Model: player(t, deskTurns()...), Name: "m", Tools: tools}); err != nil {
@@ -285,7 +285,7 @@ func TestDeadCollector(t *testing.T) {
 			var mu sync.Mutex
 			var told []string
 			dir, id := t.TempDir(), runlog.NewID(time.Now())
-			h := berth.New(berth.Config{RunsDir: dir, Trace: trace.Config{OTLP: &c, Getenv: noEnv, Warn: func(message, _ string) {
+			h := berth.New(berth.Config{RunsDir: dir, Store: store(dir), Trace: trace.Config{OTLP: &c, Getenv: noEnv, Warn: func(message, _ string) {
 				mu.Lock()
 				defer mu.Unlock()
 				told = append(told, message)
@@ -313,7 +313,8 @@ func TestTraceOfAResumedRun(t *testing.T) {
 	cfg := trace.Config{OTLP: &trace.OTLP{Endpoint: rcv.http}, Getenv: noEnv}
 	id := runlog.NewID(time.Now())
 	turns := []turn{{"calls": []any{map[string]any{"tool": "clock"}}}, {"say": "noon"}}
-	h := berth.New(berth.Config{RunsDir: t.TempDir(), Trace: cfg})
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	h := berth.New(berth.Config{RunsDir: dir, Store: store(dir), Trace: cfg})
 	once := 1
 	options := func(m model.Model) berth.RunOptions {
 		r, tools := desk()
@@ -328,8 +329,8 @@ func TestTraceOfAResumedRun(t *testing.T) {
 	if err != nil || doc.Trace["traceparent"] == "" {
 		t.Fatal(doc, err)
 	}
-	other := berth.New(berth.Config{RunsDir: t.TempDir(), Trace: cfg})
-	if err := other.Import(doc, nil); err != nil {
+	other := berth.New(berth.Config{RunsDir: elsewhere, Store: store(elsewhere), Trace: cfg})
+	if err := other.Import(t.Context(), doc, nil); err != nil {
 		t.Fatal(err)
 	}
 	once = 5
