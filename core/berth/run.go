@@ -376,6 +376,9 @@ func (r *live) openLocked(ctx context.Context, where string, emit func(event.Dat
 		RunID: r.o.ID, From: r.o.From, What: "run " + r.o.ID, users: workers(r.o.Run.Agent),
 		held: r.record.Session, chosen: func(id string) error { r.record.Session = id; return r.saveLocked() },
 	}
+	if r.o.Fresh && o.held == "" {
+		o.ID = runlog.NewID(r.h.cfg.Now()) // the run's own id is that of the session that it had elsewhere
+	}
 	switch {
 	case !first:
 		// A workspace of an agent's own is made by the run and goes with it, whatever the sandbox's policy is.
