@@ -213,7 +213,7 @@ func (h *Harness) Memory(ctx context.Context, o RunOptions, f func(context.Conte
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.Runs().Remove(o.ID)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	emit := func(event.Data) {}
 	if o.Emit != nil {
 		emit = func(d event.Data) {
