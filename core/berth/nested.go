@@ -94,7 +94,7 @@ func (t *agentTool) Call(ctx context.Context, call tool.Call) (tool.Result, erro
 		return tool.Result{}, err
 	}
 	defer log.Close() // every record was written, and synced where it counts
-	r := &live{h: t.outer.h, o: t.options(id, input, call), dir: dir}
+	r := &live{h: t.outer.h, o: t.options(id, input, call), dir: dir, audit: t.outer.audit}
 	if outer := t.outer.traced; outer != nil {
 		r.traced = outer.Inside(ctx, id)
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/berth-dev/berth/core/audit"
 	"github.com/berth-dev/berth/core/berth/choose"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/model"
@@ -182,6 +183,7 @@ type live struct {
 
 	trace  *trace.Trace // nil = there is none, or the outer run has it
 	traced *trace.Run   // nil = there is none
+	audit  *audit.Log   // of the outermost run
 
 	mu     sync.Mutex
 	record record                    // guarded by mu
@@ -202,9 +204,7 @@ func (r *live) end(ctx context.Context) {
 	for _, kit := range r.plain {
 		_ = kit.Close(context.WithoutCancel(ctx)) // the run is over, and nothing of it is left
 	}
-	if r.trace != nil {
-		r.trace.Close(ctx)
-	}
+	r.endWatch(ctx)
 }
 
 func (r *live) save() error {
@@ -232,9 +232,10 @@ func (r *live) config(ctx context.Context, log *runlog.Log) (runner.Config, erro
 	if err != nil {
 		return runner.Config{}, err
 	}
-	if err := r.openTrace(ctx); err != nil {
+	if err := errors.Join(r.openTrace(ctx), r.openAudit()); err != nil {
 		return runner.Config{}, err
 	}
+	ctx = r.named(ctx)
 	reg, err := r.h.Runs(ctx)
 	if err != nil {
 		return runner.Config{}, err

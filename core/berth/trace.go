@@ -5,6 +5,7 @@ package berth
 import (
 	"context"
 
+	"github.com/berth-dev/berth/core/audit"
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/ops"
 	"github.com/berth-dev/berth/core/spec"
@@ -43,19 +44,40 @@ func (r *live) openTrace(ctx context.Context) error {
 	return r.save()
 }
 
-// watch is who looks at the run's events as they come; nil = nobody.
-func (r *live) watch() func(event.Event) {
-	if r.traced == nil {
-		return nil
+// openAudit opens the run's audit log. A run inside another one is in that one's.
+func (r *live) openAudit() (err error) {
+	if r.audit == nil {
+		r.audit, err = audit.Open(r.dir, r.h.cfg.Trace.Redact, r.h.cfg.Now)
 	}
-	return r.traced.Event
+	return err
 }
 
-// named gives a context in which things are done in the name of the run.
-func (r *live) named(ctx context.Context) context.Context {
-	w := ops.Who{Run: r.o.ID, Agent: r.o.Run.Agent.Label}
-	if r.traced != nil {
-		w.To = r.traced
+// endWatch ends trace and audit log of an outermost run.
+func (r *live) endWatch(ctx context.Context) {
+	if r.trace != nil {
+		r.trace.Close(ctx)
 	}
-	return ops.With(ctx, w)
+	if r.audit != nil && r.o.call == "" {
+		_ = r.audit.Close() // every record was written; only a power failure could still take the last ones
+	}
+}
+
+// watch is who looks at the run's events as they come.
+func (r *live) watch() func(event.Event) {
+	written := r.audit.Of(r.o.ID)
+	return func(ev event.Event) {
+		written(ev)
+		if r.traced != nil {
+			r.traced.Event(ev)
+		}
+	}
+}
+
+// named gives a context in which things are done in the name of the run: they are written down first, then traced.
+func (r *live) named(ctx context.Context) context.Context {
+	to := ops.All{r.audit}
+	if r.traced != nil {
+		to = append(to, r.traced)
+	}
+	return ops.With(ctx, ops.Who{To: to, Run: r.o.ID, Agent: r.o.Run.Agent.Label})
 }

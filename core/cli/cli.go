@@ -139,6 +139,7 @@ its answer, 5 a run waits for a decision, 130 a run was cancelled. berth exec pa
 	for _, add := range []func() *cobra.Command{
 		a.runCommand, a.resumeCommand, a.approveCommand, a.rejectCommand, a.runsCommand, a.execCommand, a.initCommand, a.validateCommand, a.fmtCommand, a.planCommand, a.skillCommand,
 		a.configCommand, a.sessionCommand, a.conversationCommand, a.memoryCommand, a.driverCommand, a.snapshotCommand, a.explainCommand, a.versionCommand,
+		a.traceCommand, a.auditCommand,
 	} {
 		c := add()
 		wrapArgs(c)

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berth-dev/berth/core/ops"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
 )
@@ -39,6 +40,20 @@ func (h Host) Run(ctx context.Context, c *driver.Command, s driver.Streams) (dri
 	if c.TTY || c.User != "" {
 		return driver.Exit{}, errs.New(errs.Unsupported, "commands on the host have no terminal and no other user")
 	}
+	ctx, end, err := ops.Begin(ctx, nil, ops.Op{Kind: ops.HostExec, Detail: map[string]any{"argv": c.Argv, "dir": h.dir(c.Dir)}})
+	if err != nil {
+		return driver.Exit{}, err
+	}
+	exit, err := h.run(ctx, c, s)
+	out := ops.End{Err: err}
+	if err == nil {
+		out.Code = &exit.Code
+	}
+	end(out)
+	return exit, err
+}
+
+func (h Host) run(ctx context.Context, c *driver.Command, s driver.Streams) (driver.Exit, error) {
 	work := ctx
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc

@@ -36,7 +36,9 @@ const (
 	PortConnect    Kind = "sandbox.port_connect"
 	Mount          Kind = "sandbox.mount"
 	Unmount        Kind = "sandbox.unmount"
+	Credentials    Kind = "sandbox.mount_credentials"
 	Accounts       Kind = "sandbox.accounts"
+	Deadline       Kind = "sandbox.deadline"
 	HostExec       Kind = "host.exec"
 	Guardrail      Kind = "guardrail"
 )
@@ -101,6 +103,13 @@ func Begin(ctx context.Context, other Observer, op Op) (context.Context, func(En
 		return ctx, func(End) {}, nil
 	}
 	return other.Begin(ctx, op)
+}
+
+// Quiet is [With] for the parts of an operation that was told as a whole.
+func Quiet(ctx context.Context) context.Context {
+	w := Of(ctx)
+	w.To = All(nil)
+	return With(ctx, w)
 }
 
 // All tells several observers, in order.

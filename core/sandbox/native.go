@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/ops"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/snapshot"
 	"github.com/berth-dev/berth/sdk/driver"
@@ -106,6 +107,31 @@ func (c *Config) fromNative(saved *snapshot.Record, req *driver.CreateRequest) (
 
 // create makes the sandbox. When the driver has lost its own snapshot, the portable one is enough.
 func (c *Config) create(ctx context.Context, req *driver.CreateRequest) (*plugin.Sandbox, error) {
+	kind := ops.SandboxCreate
+	if c.Resume != nil {
+		kind = ops.SandboxResume
+	}
+	ctx, end, err := ops.Begin(ctx, nil, ops.Op{Kind: kind, Sandbox: c.ID, Driver: c.DriverName, Detail: map[string]any{
+		"network": req.Network.Mode, "ports": req.Ports, "grants": granted(req), "env": slices.Sorted(maps.Keys(req.Env)), "secret_env": slices.Sorted(maps.Keys(req.SecretEnv)),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	sb, err := c.createOnce(ctx, req)
+	end(ops.End{Err: err})
+	return sb, err
+}
+
+// granted are the host's paths that a sandbox is given.
+func granted(req *driver.CreateRequest) []string {
+	var all []string
+	for _, g := range req.Grants {
+		all = append(all, g.HostPath)
+	}
+	return all
+}
+
+func (c *Config) createOnce(ctx context.Context, req *driver.CreateRequest) (*plugin.Sandbox, error) {
 	sb, err := makeOrFind(ctx, *c, req)
 	if err != nil && c.Native == "" && req.NativeSnapshot != "" && errors.Is(err, errs.SnapshotUnusable) {
 		req.NativeSnapshot = ""

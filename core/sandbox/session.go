@@ -15,8 +15,10 @@ import (
 
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/manifest"
+	"github.com/berth-dev/berth/core/ops"
 	"github.com/berth-dev/berth/core/plugin"
 	"github.com/berth-dev/berth/core/portforward"
+	"github.com/berth-dev/berth/core/sandbox/account"
 	"github.com/berth-dev/berth/core/sandbox/saving"
 	"github.com/berth-dev/berth/core/spec"
 	"github.com/berth-dev/berth/sdk/driver"
@@ -77,6 +79,7 @@ type Session struct {
 	driver.ProcessTable
 
 	cfg      Config
+	told     ops.Observer // of what is done in nobody's name; nil = nobody is
 	root     string
 	info     driver.Info
 	contents *manifest.Contents
@@ -166,7 +169,7 @@ func Open(ctx context.Context, cfg Config) (_ *Session, err error) {
 			err = errors.Join(err, sb.Destroy(clean))
 		}
 	}()
-	s := &Session{Sandbox: sb, cfg: cfg, root: cfg.Manifest.Root, contents: contents, fixed: made}
+	s := &Session{Sandbox: account.New(sb, ops.Of(ctx).To, cfg.DriverName), told: ops.Of(ctx).To, cfg: cfg, root: cfg.Manifest.Root, contents: contents, fixed: made}
 	var told bool
 	if s.info, told = sb.Opened(); !told {
 		if s.info, err = sb.Inspect(ctx); err != nil {

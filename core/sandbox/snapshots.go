@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/core/event"
+	"github.com/berth-dev/berth/core/ops"
 	"github.com/berth-dev/berth/core/sandbox/saving"
 	"github.com/berth-dev/berth/core/snapshot"
 	"github.com/berth-dev/berth/core/spec"
@@ -201,10 +202,16 @@ func (s *Session) save(ctx context.Context, last bool) (*snapshot.Record, error)
 	if o.Native, err = s.beside(ctx, len(o.Exclude) > 0, last); err != nil {
 		return nil, err
 	}
-	rec, x, err := cfg.Repo.Take(ctx, s, o)
+	work, end, err := ops.Begin(ctx, s.told, ops.Op{Kind: ops.Snapshot, Sandbox: s.cfg.ID, Driver: s.cfg.DriverName, Detail: map[string]any{"exclude": o.Exclude}})
 	if err != nil {
 		return nil, err
 	}
+	rec, x, err := cfg.Repo.Take(ops.Quiet(work), s, o)
+	if err != nil {
+		end(ops.End{Err: err})
+		return nil, err
+	}
+	end(ops.End{Detail: map[string]any{"id": rec.ID, "entries": rec.Entries}})
 	message := fmt.Sprintf("as snapshot %s: %d entries", snapshot.Short(rec.ID), rec.Entries)
 	if n := len(x.Left); n > 0 {
 		message += fmt.Sprintf("; %d were left out, see berth snapshot show %s", n, snapshot.Short(rec.ID))

@@ -186,6 +186,6 @@ func (e *export) fail(why, or error) {
 	e.mu.Unlock()
 	if !told {
 		e.warn(e.redact(fmt.Sprintf("spans are not delivered to %s: %v", e.where, why)),
-			"the run goes on, and "+FileName+" in its directory has them")
+			"the run goes on, and its own file has them: berth trace show")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/berth-dev/berth/core/ops"
 	"github.com/berth-dev/berth/core/tool"
 	"github.com/berth-dev/berth/sdk/driver"
 	"github.com/berth-dev/berth/sdk/errs"
@@ -32,7 +33,7 @@ type process struct {
 
 // start runs a command in the background. One that may have been started before, by a core that ended, is not run again
 // but found again: who knows what it has done.
-func (s *Shell) start(call tool.Call, cmd *driver.Command) (*process, error) {
+func (s *Shell) start(ctx context.Context, call tool.Call, cmd *driver.Command) (*process, error) {
 	p := &process{
 		shell: s, id: cmd.ID, tty: cmd.TTY, began: s.cfg.Now(), done: make(chan struct{}),
 		out: newWindow(s.cfg.OutputBytes, s.cfg.OutputBytes, s.cfg.Now),
@@ -57,12 +58,13 @@ func (s *Shell) start(call tool.Call, cmd *driver.Command) (*process, error) {
 		p.keys = newKeyboard()
 		streams.Stdin = p.keys
 	}
+	life := ops.With(s.life, ops.Of(ctx))
 	go func() {
 		defer close(p.done)
 		if call.Again {
-			p.exit, p.err = s.sandbox.Attach(s.life, cmd.ID, 0, streams)
+			p.exit, p.err = s.sandbox.Attach(life, cmd.ID, 0, streams)
 		} else {
-			p.exit, p.err = s.sandbox.Run(s.life, cmd, streams)
+			p.exit, p.err = s.sandbox.Run(life, cmd, streams)
 		}
 		live.stop()
 		if p.keys != nil {

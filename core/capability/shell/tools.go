@@ -106,7 +106,7 @@ func (t execTool) Call(ctx context.Context, call tool.Call) (tool.Result, error)
 		}
 		cmd.Timeout = time.Duration(*a.TimeoutMS) * time.Millisecond
 	}
-	p, err := t.start(call, cmd)
+	p, err := t.start(ctx, call, cmd)
 	if err != nil {
 		return tool.Failed(err), nil
 	}
