@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -13,12 +14,15 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/berth-dev/berth/plugins/docker/internal/settings"
 	"github.com/berth-dev/berth/sdk/driver"
+	"github.com/berth-dev/berth/sdk/errs"
 	"github.com/berth-dev/berth/sdk/schema"
 )
 
@@ -172,25 +176,60 @@ func TestGuestIsKilled(t *testing.T) {
 	})
 }
 
-// Another installation does not know the guest's key: it starts the container again, and nothing of the workspace is lost.
+// Two installations do not fight over a container: the second is told, and gets it when the first has let go of it.
 func TestAnotherInstallation(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f, other := newFixture(t), newFixture(t)
 	req := request(t, nil)
+	zero := time.Duration(0)
+	req.OrphanTTL = &zero
 	s := f.create(t, req)
-	sh(t, s, "echo work > file")
-	// The first installation is gone: it does not come back for its sandbox.
+	sh(t, s, "echo work > file; (sleep 4719 >/dev/null 2>&1 &)")
+	resume := &driver.ResumeRequest{SandboxID: req.SandboxID, State: s.State()}
+	refused := func(by *fixture, resume *driver.ResumeRequest) {
+		t.Helper()
+		_, err := by.Resume(t.Context(), resume)
+		var e *errs.Error
+		if !errors.As(err, &e) || e.Code != errs.PermissionDenied || !strings.Contains(err.Error(), "another installation") || !strings.Contains(e.Hint, "docker ") {
+			t.Errorf("%v", err)
+		}
+	}
+	refused(other, resume)
+	if _, err := other.Create(t.Context(), req); !errors.Is(err, errs.PermissionDenied) {
+		t.Errorf("%v", err)
+	}
+	for info, err := range other.List(t.Context(), nil) {
+		if err != nil || info.SandboxID == req.SandboxID && info.Display["owner"] != "another installation" {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	if got := sh(t, s, "cat file; ps -o args | grep -c '[s]leep 4719'"); got != "work\n1" {
+		t.Errorf("the first one's sandbox was touched: %q", got)
+	}
+
+	// Without a guest it stays with who made it.
+	plain := request(t, map[string]any{"guest": settings.GuestNever})
+	made := f.create(t, plain)
+	refused(other, &driver.ResumeRequest{SandboxID: plain.SandboxID, State: made.State()})
+	if err := made.(driver.Stopper).Stop(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	refused(other, &driver.ResumeRequest{SandboxID: plain.SandboxID, State: made.State()})
+
+	// The first installation is gone: it does not come back for its sandbox, and the lease ends.
 	for _, b := range maps.Clone(f.boxes) {
 		b.Common().Park()
 	}
-	other := newFixture(t)
-	again, err := other.Resume(t.Context(), &driver.ResumeRequest{SandboxID: req.SandboxID, State: s.State()})
+	eventually(t, "the container ends", func() bool { return inspect(t, s).Status == driver.StatusStopped })
+	again, err := other.Resume(t.Context(), resume)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := sh(t, again, "cat file"); got != "work" || again.(driver.Reattached).Reattached() {
 		t.Errorf("%q", got)
 	}
+	refused(f, resume)
+	other.destroyAfter(t, again)
 	// A state that names another container is not believed.
 	foreign, err := f.e.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: &container.Config{Image: busyboxImage(t), Cmd: []string{"true"}}})
 	if err != nil {

@@ -33,7 +33,7 @@ func (d *docker) Create(ctx context.Context, req *driver.CreateRequest) (driver.
 	if err := suits(c, e); err != nil {
 		return nil, err
 	}
-	w := &plan.Want{Req: req, Config: c, Engine: e, Labels: d.host.Labels}
+	w := &plan.Want{Req: req, Config: c, Engine: e, Labels: d.host.Labels, Owner: d.owner()}
 	if w.Image, err = d.imageFor(ctx, w); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"iter"
 	"maps"
@@ -58,7 +59,7 @@ var (
 // New makes the driver.
 func New(log hclog.Logger) driver.Driver {
 	d := &docker{log: log, boxes: map[string]box.Sandbox{}}
-	d.boxed = &box.Host{Log: log, Guests: &d.guests, Key: d.key, Over: d.forget}
+	d.boxed = &box.Host{Log: log, Guests: &d.guests, Key: d.key, Owner: d.owner, Over: d.forget}
 	return d
 }
 
@@ -104,6 +105,9 @@ func (d *docker) key(id string) []byte {
 	m.Write([]byte(id))
 	return m.Sum(nil)
 }
+
+// owner names this installation, and tells nothing of its secret.
+func (d *docker) owner() string { return hex.EncodeToString(d.key("owner")[:8]) }
 
 // reach gives the engine, asked once.
 func (d *docker) reach(ctx context.Context) (*engine.Engine, error) {
@@ -184,6 +188,9 @@ func (d *docker) List(ctx context.Context, labels map[string]string) iter.Seq2[d
 			info := driver.Info{
 				SandboxID: c.Labels[plan.LabelSandbox], Labels: plan.CoreLabels(c.Labels), Created: time.Unix(c.Created, 0), Status: plan.Status(c.State),
 				Display: map[string]string{"container": c.ID[:12], "image": c.Image},
+			}
+			if owner := c.Labels[plan.LabelOwner]; owner != "" && owner != d.owner() {
+				info.Display["owner"] = "another installation"
 			}
 			if r, err := plan.ReadRecord(c.Labels); err == nil {
 				info.Root = r.Root

@@ -232,6 +232,9 @@ func TestBadSettings(t *testing.T) {
 		if c.attribute != "" && (len(e.Path) == 0 || e.Path[0].Attribute != c.attribute) {
 			t.Errorf("%s: %v says nothing of %s: %+v", name, err, c.attribute, e.Path)
 		}
+		if name == "disk" && (!strings.Contains(err.Error(), f.e.Storage()) || !strings.Contains(err.Error(), f.e.Where) || !strings.Contains(e.Hint, "pquota")) {
+			t.Errorf("it does not say what, where and how to mend it: %v, %s", err, e.Hint)
+		}
 		if n := f.containers(t, req.SandboxID); n != 0 {
 			t.Errorf("%s: %d containers are left", name, n)
 		}

@@ -72,11 +72,27 @@ func (b *Box) took(got *container.InspectResponse) (err error) {
 	if b.record, err = plan.ReadRecord(got.Config.Labels); err != nil {
 		return err
 	}
+	// Without a guest nothing but the label tells whose it is.
+	if owner := got.Config.Labels[plan.LabelOwner]; b.record.Exec && owner != "" && owner != b.host.Owner() {
+		return b.others(got.Name, errs.New(errs.PermissionDenied, "its owner is %s, and this is %s", owner, b.host.Owner()))
+	}
 	b.used = true
 	b.st.Container, b.st.Image, b.st.Digest = got.ID, b.record.Image, b.record.Digest
 	b.labels, b.imageEnv = plan.CoreLabels(got.Config.Labels), got.Config.Env
 	b.created, _ = time.Parse(time.RFC3339Nano, got.Created) // zero = unknown
 	return nil
+}
+
+// others says that another installation has the container.
+func (b *Box) others(name string, err error) error {
+	out := errs.New(errs.PermissionDenied, "another installation of berth has sandbox %s on the engine at %s", b.id, b.e.Where).
+		WithHint("stop it there and resume it here then, or fork it there; `docker stop %s` takes it away by force", strings.TrimPrefix(name, "/"))
+	if b.record.Exec {
+		out.Hint = "use it there, or fork it there: without berth's guest it stays with the installation that made it; `docker rm --force " +
+			strings.TrimPrefix(name, "/") + "` removes it"
+	}
+	out.Err = err
+	return out
 }
 
 // Common gives itself, for sandboxes of either kind.

@@ -12,9 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/moby/moby/client"
-
-	"github.com/berth-dev/berth/plugins/docker/internal/engine"
 	"github.com/berth-dev/berth/plugins/docker/internal/inside"
 	"github.com/berth-dev/berth/plugins/docker/internal/plan"
 	"github.com/berth-dev/berth/sdk/driver"
@@ -120,12 +117,7 @@ func (s *Guest) live(ctx context.Context) (*guestclient.Client, error) {
 	}
 	c, err := s.start(ctx)
 	if errors.Is(err, errs.AuthFailed) {
-		// It was started with a key that this installation does not have.
-		s.host.Log.Warn("the container is started again, since its guest knows another key", "sandbox", s.id)
-		if _, err := s.e.ContainerKill(ctx, s.st.Container, client.ContainerKillOptions{Signal: "KILL"}); err != nil && !engine.Conflict(err) {
-			return nil, engine.Error(errs.StopFailed, "end the container", err)
-		}
-		c, err = s.start(ctx)
+		return nil, s.others(containerName(s.id), err)
 	}
 	if err != nil {
 		return nil, err

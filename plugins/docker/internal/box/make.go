@@ -27,6 +27,7 @@ type Host struct {
 	Guests *inside.Guests
 	Calls  inside.Calls
 	Key    func(id string) []byte // what a sandbox's guest and the driver know
+	Owner  func() string          // this installation
 	Over   func(*Box)             // told when a sandbox's value is used no more
 	Filled filled.Dir             // which workspaces hold something
 }
@@ -152,7 +153,7 @@ func (h *Host) container(ctx context.Context, w *plan.Want) (b *Box, fresh bool,
 	if err != nil {
 		// The caller may be gone after the container was made.
 		b.sweep(ctx)
-		return nil, false, plan.CreateError(err)
+		return nil, false, w.CreateError(err)
 	}
 	for _, warning := range made.Warnings {
 		h.Log.Warn("container engine", "sandbox", b.id, "says", warning)

@@ -64,6 +64,8 @@ func (b *Box) wake(ctx context.Context, got *container.InspectResponse) (Sandbox
 		}
 	case errors.Is(err, errs.Canceled):
 		return nil, err
+	case errors.Is(err, errs.AuthFailed):
+		return nil, s.others(containerName(s.id), err)
 	default:
 		// It may have ended just now. The first call that needs it says what is wrong.
 		b.host.Log.Warn("the container's guest does not answer", "sandbox", b.id, "error", err)

@@ -164,6 +164,16 @@ func (e *Engine) Has(option string) bool {
 	})
 }
 
+// Storage is what the engine keeps containers with, for people: "overlay2 on extfs".
+func (e *Engine) Storage() string {
+	for _, s := range e.Info.DriverStatus {
+		if s[0] == "Backing Filesystem" {
+			return e.Info.Driver + " on " + s[1]
+		}
+	}
+	return e.Info.Driver
+}
+
 // Arch is the processor, in Go's words.
 func (e *Engine) Arch() string { return goArch(e.Info.Architecture) }
 

@@ -39,6 +39,7 @@ type Want struct {
 	Why    string       // there is no guest
 	User   string       // default of commands
 	Labels map[string]string
+	Owner  string // the installation
 }
 
 // AsRoot says whether the guest begins as root and commands as whom they should: it needs two capabilities for that.
@@ -107,7 +108,7 @@ func (w *Want) Body(name string) (client.ContainerCreateOptions, *Record, error)
 			labels[LabelPrefix+k] = v
 		}
 	}
-	labels[LabelSandbox], labels[LabelRecord] = w.Req.SandboxID, label
+	labels[LabelSandbox], labels[LabelRecord], labels[LabelOwner] = w.Req.SandboxID, label, w.Owner
 
 	cfg := &container.Config{
 		Image: w.Image.ID, Labels: labels, WorkingDir: r.Root, User: "0", OpenStdin: true, AttachStdin: true, AttachStdout: true,

@@ -11,11 +11,14 @@ import (
 )
 
 // CreateError types why the engine does not make a container.
-func CreateError(err error) error {
+func (w *Want) CreateError(err error) error {
 	text := engine.Text(err)
+	if w.Config.Disk > 0 && (strings.Contains(text, "storage-opt") || strings.Contains(text, "storage option")) {
+		return settings.Wrong("disk", errs.New(errs.ConfigInvalid, "disk = %d cannot be held: the engine at %s keeps its containers with %s (%s)",
+			w.Config.Disk, w.Engine.Where, w.Engine.Storage(), text).
+			WithHint("leave disk out, or give the engine a data directory on XFS that is mounted with pquota, and the storage driver overlay2"))
+	}
 	for _, k := range []struct{ said, attribute, hint string }{
-		{"storage-opt", "disk", "this engine's storage cannot bound a container's files: leave disk out"},
-		{"--storage-opt is supported only", "disk", "this engine's storage cannot bound a container's files: leave disk out"},
 		{"unknown or invalid runtime", "runtime", "see `docker info` for the runtimes that there are"},
 		{"Unknown runtime", "runtime", "see `docker info` for the runtimes that there are"},
 		{"nvalid CapAdd", "capabilities", "write names such as \"NET_ADMIN\""},

@@ -17,6 +17,7 @@ import (
 const (
 	LabelSandbox  = "dev.berth.sandbox" // its id
 	LabelRecord   = "dev.berth.record"  // JSON of a record
+	LabelOwner    = "dev.berth.owner"   // the installation that made it
 	LabelUser     = "dev.berth.user"    // of a snapshot: the default user
 	LabelSnapshot = "dev.berth.snapshot"
 	LabelPrefix   = "dev.berth.label." // the core's labels
