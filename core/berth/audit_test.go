@@ -71,7 +71,7 @@ func TestAuditAndTraceOfASandbox(t *testing.T) {
 	p, r, _ := team()
 	r.Manifest.Environment = []spec.EnvVar{{Name: "TOKEN", Secret: value.PlainSecret(canary)}}
 	inner := exec("cat out/b.txt")
-	inner["id"] = "inner_1" // commands in one sandbox are told apart by it
+	inner["id"] = "call_1_1" // as the first call of the outer run, which works in the same sandbox
 	id := runlog.NewID(time.Now())
 	allow := func(context.Context, runner.Approval) (runner.Decision, error) {
 		return runner.Decision{Allow: true, By: "ada"}, nil
@@ -80,7 +80,7 @@ func TestAuditAndTraceOfASandbox(t *testing.T) {
 		turn{"calls": []any{exec("echo " + canary + " $TOKEN; exit 3"), patch(fixPatch)}},
 		turn{"calls": []any{explore("asked")}},
 		turn{"in_call": "asked", "calls": []any{inner}},
-		turn{"in_call": "asked", "say": "new"},
+		turn{"in_call": "asked", "expect": []string{"Process exited with code 0\nOutput:\nnew"}, "say": "new"},
 		turn{"say": "done"},
 	)})
 	if err != nil || res.Status != run.Completed {

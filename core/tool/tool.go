@@ -114,6 +114,9 @@ type Call struct {
 	Progress func(Progress)
 }
 
+// CommandID names the command of a call in its sandbox. Other runs may work there too, with calls of the same ids.
+func (c Call) CommandID() string { return c.RunID + "." + c.ID }
+
 // Budget is what may be used; zero = no bound.
 type Budget struct {
 	Tokens    int64

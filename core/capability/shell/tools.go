@@ -90,7 +90,7 @@ func (t execTool) Call(ctx context.Context, call tool.Call) (tool.Result, error)
 		yield = DefaultYield
 	}
 	cmd := &driver.Command{
-		ID:        call.ID,
+		ID:        call.CommandID(),
 		Argv:      t.argv(ctx, a.Cmd, deref(a.Shell), a.Login == nil || *a.Login),
 		Env:       t.cfg.Spec.Env,
 		Dir:       join(t.cfg.Dir, deref(a.Workdir)),

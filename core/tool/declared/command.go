@@ -110,7 +110,7 @@ func (c *command) Call(ctx context.Context, call tool.Call) (tool.Result, error)
 	if err != nil {
 		return invalid("the command's input cannot be made: %v", err), nil
 	}
-	cmd := &driver.Command{ID: call.ID, Argv: argv, SecretEnv: env, KillGrace: driver.DefaultKillGrace, Dir: c.word("cwd", "")}
+	cmd := &driver.Command{ID: call.CommandID(), Argv: argv, SecretEnv: env, KillGrace: driver.DefaultKillGrace, Dir: c.word("cwd", "")}
 	if !c.onHost() {
 		cmd.Dir, cmd.User = path.Join(c.env.Dir, cmd.Dir), c.env.User
 	}
