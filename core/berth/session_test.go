@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berth-dev/berth/core/berth"
 	"github.com/berth-dev/berth/core/event"
@@ -203,13 +204,13 @@ func TestDeadHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hold(func(l *state.Lease) { l.TTL = -1 }) // it lives, and is only late
+	hold(func(l *state.Lease) { l.TTL = -time.Minute }) // it lives, and is only late
 	_, err = f.Open(t.Context(), &spec.Project{}, want(keyed("dev")))
 	fails(t, err, errs.SandboxNotReady, "another")
 	hold(func(l *state.Lease) { l.By.Host, l.By.Name = "far", "far" })
 	_, err = f.Open(t.Context(), &spec.Project{}, want(keyed("dev")))
 	fails(t, err, errs.SandboxNotReady, "@far")
-	hold(func(l *state.Lease) { l.By.Host, l.TTL = "far", -1 })
+	hold(func(l *state.Lease) { l.By.Host, l.TTL = "far", -time.Minute })
 	end(t, f.open(t, want(keyed("dev"))))
 	hold(func(l *state.Lease) { l.By.Start += "0" })
 	again := f.open(t, want(keyed("dev")))

@@ -120,12 +120,14 @@ func printRecord(w io.Writer, r *audit.Record, bad error) error {
 		line += ": " + r.Error
 	}
 	if len(r.More) > 0 {
-		raw, err := json.Marshal(r.More)
-		if err != nil {
+		var detail strings.Builder
+		enc := json.NewEncoder(&detail)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(r.More); err != nil {
 			return err
 		}
-		line += " " + string(raw)
+		line += " " + detail.String()
 	}
-	_, err := fmt.Fprintln(w, show.Lines(strings.ReplaceAll(line, "\n", " ")))
+	_, err := fmt.Fprintln(w, show.Lines(strings.ReplaceAll(strings.TrimRight(line, " \n"), "\n", " ")))
 	return err
 }
