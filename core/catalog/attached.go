@@ -34,7 +34,7 @@ func ParseAttached(text string) (map[string]handshake.Reattach, error) {
 		namespace, name, _ := strings.Cut(source, "/")
 		switch {
 		case err != nil:
-		case !goodName.MatchString(namespace) || !goodName.MatchString(name):
+		case !goodName().MatchString(namespace) || !goodName().MatchString(name):
 			err = fmt.Errorf("%q is no driver: it is namespace/name", source)
 		case at.Network != "unix":
 			err = fmt.Errorf("%s has network %q: it is unix", source, at.Network)

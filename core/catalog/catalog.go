@@ -27,6 +27,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/berth-dev/berth/core/catalog/digest"
 	"github.com/berth-dev/berth/core/semver"
@@ -43,7 +44,7 @@ const prefix = "berth-driver-"
 // platform names the files that run here.
 const platform = runtime.GOOS + "_" + runtime.GOARCH
 
-var goodName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,38}$`)
+var goodName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9-]{0,38}$`) })
 
 // Verify says what a missing or different hash in the lock file means.
 type Verify string
@@ -99,7 +100,7 @@ func Source(name string, req spec.DriverRequirement) string {
 func (c *Catalog) Resolve(ctx context.Context, lockDir, name string, req spec.DriverRequirement) (Binary, error) {
 	source := Source(name, req)
 	namespace, base, _ := strings.Cut(source, "/")
-	if !goodName.MatchString(base) || !goodName.MatchString(namespace) {
+	if !goodName().MatchString(base) || !goodName().MatchString(namespace) {
 		return Binary{}, errs.New(errs.DriverUnknown, "%q is no name of a driver: small letters, digits and dashes", source)
 	}
 	lock, err := ReadLock(lockDir)
@@ -315,7 +316,7 @@ func (c *Catalog) Sources() []string {
 	for _, dir := range flat {
 		files, err := filepath.Glob(filepath.Join(dir, prefix+"*"))
 		for _, f := range files {
-			if name := strings.TrimPrefix(filepath.Base(f), prefix); err == nil && goodName.MatchString(name) && isFile(f) {
+			if name := strings.TrimPrefix(filepath.Base(f), prefix); err == nil && goodName().MatchString(name) && isFile(f) {
 				seen[DefaultNamespace+"/"+name] = true
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berth-dev/berth/core/model"
@@ -81,7 +82,7 @@ var extractSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"required":["rollout_slug","rollout_summary","raw_memory"],"additionalProperties":false}`)
 
 // slug is how the last part of a summary's name may look.
-var slug = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,79}$`)
+var slug = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,79}$`) })
 
 // safeSlug makes one of what a model says.
 func safeSlug(s string) string {

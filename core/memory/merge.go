@@ -214,12 +214,12 @@ func (m *Memory) put(ctx context.Context, got *merged) error {
 		return fmt.Errorf("the answer has %d skills, at most %d are allowed", len(got.Skills), maxSkills)
 	}
 	for _, s := range got.Skills {
-		if !slug.MatchString(s.Name) || len(s.Content) > maxSkill*4 || strings.TrimSpace(s.Content) == "" {
+		if !slug().MatchString(s.Name) || len(s.Content) > maxSkill*4 || strings.TrimSpace(s.Content) == "" {
 			return fmt.Errorf("skill %q is not named in lower case, is empty, or is larger than %d bytes", s.Name, maxSkill*4)
 		}
 	}
 	for _, name := range got.Removed {
-		if !slug.MatchString(name) {
+		if !slug().MatchString(name) {
 			return fmt.Errorf("skill %q cannot be removed: it is no name of one", name)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berth-dev/berth/core/model"
@@ -53,7 +54,7 @@ type Part struct {
 }
 
 // plainID are the ids that name files as they are.
-var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+var plainID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`) })
 
 // madeID are those that SafeID makes.
 var madeID = regexp.MustCompile(`-x[0-9a-f]{16}$`)
@@ -63,7 +64,7 @@ var odd = regexp.MustCompile(`[^A-Za-z0-9]+`)
 // SafeID makes a name for files of an id: the id itself where it can be one, else what is legible of it and a hash. No two
 // ids get one name.
 func SafeID(id string) string {
-	if plainID.MatchString(id) && !madeID.MatchString(id) && !strings.HasSuffix(id, ".") {
+	if plainID().MatchString(id) && !madeID.MatchString(id) && !strings.HasSuffix(id, ".") {
 		return id
 	}
 	legible := strings.Trim(odd.ReplaceAllString(id, "-"), "-")
@@ -203,15 +204,17 @@ func shorten(it model.Item) json.RawMessage {
 }
 
 // secrets are texts that look like credentials.
-var secrets = regexp.MustCompile(`(?i)` + strings.Join([]string{
-	`\b(?:sk|rk|pk)-[a-z0-9_-]{20,}`, `\bgh[pousr]_[a-z0-9]{30,}`, `\bgithub_pat_[a-z0-9_]{30,}`, `\bglpat-[a-z0-9_-]{20,}`,
-	`\bxox[abprs]-[a-z0-9-]{10,}`, `\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`, `\bAIza[a-z0-9_-]{35}`, `\beyJ[a-z0-9_-]{10,}\.[a-z0-9_-]{10,}\.[a-z0-9_-]{10,}`,
-	`-----BEGIN [A-Z ]*PRIVATE KEY-----[^"]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`,
-	`(?:bearer|basic) [a-z0-9+/=._~-]{16,}`,
-}, "|"))
+var secrets = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)` + strings.Join([]string{
+		`\b(?:sk|rk|pk)-[a-z0-9_-]{20,}`, `\bgh[pousr]_[a-z0-9]{30,}`, `\bgithub_pat_[a-z0-9_]{30,}`, `\bglpat-[a-z0-9_-]{20,}`,
+		`\bxox[abprs]-[a-z0-9-]{10,}`, `\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`, `\bAIza[a-z0-9_-]{35}`, `\beyJ[a-z0-9_-]{10,}\.[a-z0-9_-]{10,}\.[a-z0-9_-]{10,}`,
+		`-----BEGIN [A-Z ]*PRIVATE KEY-----[^"]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`,
+		`(?:bearer|basic) [a-z0-9+/=._~-]{16,}`,
+	}, "|"))
+})
 
 // Scrub takes out what looks like a credential. It is a net, not a wall.
-func Scrub(s string) string { return secrets.ReplaceAllString(s, "[redacted]") }
+func Scrub(s string) string { return secrets().ReplaceAllString(s, "[redacted]") }
 
 // maxLine bounds a line of a rollout that is read.
 const maxLine = 64 << 20

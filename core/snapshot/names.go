@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/berth-dev/berth/core/snapshot/objects"
 	"github.com/berth-dev/berth/sdk/errs"
@@ -18,7 +19,7 @@ import (
 // moved in a store whose objects do not change.
 const namePrefix = "names/"
 
-var goodName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+var goodName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`) })
 
 // CheckName refuses what cannot be a snapshot's name.
 func CheckName(name string) error {
@@ -26,7 +27,7 @@ func CheckName(name string) error {
 		return errs.New(errs.InvalidArgument, "a snapshot cannot have the name %q: %s", name, why)
 	}
 	switch {
-	case !goodName.MatchString(name):
+	case !goodName().MatchString(name):
 		return bad("a name is 1 to 63 small letters, digits, dots, dashes and underscores, and begins with a letter or digit")
 	case name == "latest" || name == "never":
 		return bad("the word has a meaning of its own")
