@@ -123,8 +123,11 @@ func (b *bench) peak() func() string {
 	}
 }
 
-// memoryOf is a line of a process's status, in MiB.
-func memoryOf(pid, name string) float64 {
+// memoryOf is a line of a process's status, in MiB, without the pages of program files: those are there once for all
+// processes, and this program is larger than the core.
+func memoryOf(pid, name string) float64 { return max(0, statusOf(pid, name)-statusOf(pid, "RssFile")) }
+
+func statusOf(pid, name string) float64 {
 	text, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	if err != nil {
 		return 0
