@@ -270,7 +270,7 @@ func (r *live) member(ctx context.Context, a *spec.Agent) (runner.Member, error)
 	}
 	m := runner.Member{
 		Model: c.Model, ModelName: c.Name, Settings: c.Settings,
-		Tools:        func(s runner.Session) ([]tool.Tool, error) { return r.tools(ctx, a, s, c.Model.Supports()) },
+		Tools:        func(s runner.Session) ([]tool.Tool, error) { return r.served(r.tools(ctx, a, s, c.Model.Supports())) },
 		Instructions: func(_ context.Context, s runner.Session) (string, error) { return r.instructions(a, s) },
 	}
 	m.Settings, m.CompactAt = compaction(a, c)

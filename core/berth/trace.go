@@ -9,6 +9,7 @@ import (
 	"github.com/berth-dev/berth/core/event"
 	"github.com/berth-dev/berth/core/ops"
 	"github.com/berth-dev/berth/core/spec"
+	"github.com/berth-dev/berth/core/tool"
 	"github.com/berth-dev/berth/core/trace"
 )
 
@@ -80,4 +81,14 @@ func (r *live) named(ctx context.Context) context.Context {
 		to = append(to, r.traced)
 	}
 	return ops.With(ctx, ops.Who{To: to, Run: r.o.ID, Agent: r.o.Run.Agent.Label})
+}
+
+// served tells the trace which tools are those of a server.
+func (r *live) served(tools []tool.Tool, err error) ([]tool.Tool, error) {
+	for _, t := range tools {
+		if of, ok := t.(tool.Served); ok && r.traced != nil {
+			r.traced.Server(t.Spec().Name, of.Server())
+		}
+	}
+	return tools, err
 }

@@ -13,20 +13,25 @@ import (
 	"github.com/berth-dev/berth/internal/npmtest"
 )
 
-// The MCP example works with the real servers.
+// The MCP example works with the real servers, and its trace says which calls they answered.
 func TestMCPExample(t *testing.T) {
 	modules := npmtest.Servers(t)
 	berth := filepath.Join(programs(t), "berth")
 	const example = "../../examples/mcp"
-	for _, args := range [][]string{
-		{"validate", "--strict", "--var", "modules=" + modules, example},
-		{"run", "--var", "modules=" + modules, "--replay", example + "/transcript.jsonl", example},
+	home := t.TempDir()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"validate", "--strict", "--var", "modules=" + modules, example}, ""},
+		{[]string{"run", "--var", "modules=" + modules, "--replay", example + "/transcript.jsonl", example}, "Grace works with Ada, who leads"},
+		{[]string{"trace", "show", "--json"}, `"berth.mcp.server": "graph"`},
 	} {
-		cmd := exec.CommandContext(t.Context(), berth, args...)
-		cmd.Env = append(cmd.Environ(), "HOME="+t.TempDir())
+		cmd := exec.CommandContext(t.Context(), berth, c.args...)
+		cmd.Env = append(cmd.Environ(), "HOME="+home)
 		out, err := cmd.CombinedOutput()
-		if err != nil || args[0] == "run" && !strings.Contains(string(out), "Grace works with Ada, who leads") {
-			t.Errorf("berth %s: %v\n%s", args[0], err, out)
+		if err != nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("berth %s: %v\n%s", c.args[0], err, out)
 		}
 	}
 }
