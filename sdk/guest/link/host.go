@@ -35,9 +35,10 @@ type AcceptorOptions struct {
 	Knocked func(name string)
 	// Attached is called, never twice at a time, when a host may have come or gone. It does not wait.
 	Attached func(attached bool)
-	// Silence is for how long a host may be silent on a shared stream, which does not end with its host, until it is taken
-	// as gone; 0 = MaxSilence. Info has to tell the host.
+	// Silence is for how long a host may be silent until it is taken as gone, where a connection does not end with it: on a
+	// shared stream, and with Carried on all; 0 = MaxSilence. Info has to tell the host.
 	Silence time.Duration
+	Carried bool
 }
 
 // NewAcceptor checks the options.
@@ -189,7 +190,7 @@ func (a *Acceptor) admit(w *wire, p *pending, answer []byte, shared bool) (*carr
 	}
 	n := newCarrier(c, w, shared, false, g.plain)
 	n.passes = p.hello.files && !shared && local(w.rw)
-	if shared && a.opts.Silence > 0 {
+	if (shared || a.opts.Carried) && a.opts.Silence > 0 {
 		n.silent = a.opts.Silence
 	}
 	if err := c.attach(n, p.hello.expect, turn); err != nil {

@@ -51,6 +51,8 @@ type Config struct {
 	Listener net.Listener
 	Conn     io.ReadWriteCloser
 	CallDir  string // see guest.Config; only with Conn
+	// Carried says that another program carries the Listener's connections to the host, and may live longer than it.
+	Carried bool
 
 	Version   string        // of the program
 	Key       []byte        // at least 16 bytes
@@ -88,9 +90,9 @@ func Serve(ctx context.Context, cfg Config) error {
 	}
 	s := &server{cfg: cfg, table: table, started: time.Now(), instance: rand.Text(), stop: make(chan error, 1), calls: make(chan struct{}, maxConnections)}
 	s.lease = newLease(cfg.OrphanTTL, func() { s.end(nil) })
-	opts := link.AcceptorOptions{Key: cfg.Key, Info: s.hello, Handle: s.handle, Attached: s.lease.attached}
-	if cfg.Conn != nil {
-		// The stream tells nothing of its host's end. A living host renews the lease; that nobody does is noticed within it.
+	opts := link.AcceptorOptions{Key: cfg.Key, Info: s.hello, Handle: s.handle, Attached: s.lease.attached, Carried: cfg.Carried}
+	if cfg.Conn != nil || cfg.Carried {
+		// Nothing tells of the host's end. A living host renews the lease; that nobody does is noticed within it.
 		opts.Silence = min(max(cfg.OrphanTTL, minSilence), link.MaxSilence)
 		s.silence = opts.Silence
 	}

@@ -125,6 +125,7 @@ func serve(fd string) error {
 		if sc.Listener, err = listen(cfg.Socket); err != nil {
 			return err
 		}
+		sc.Carried = true // by the program of guest.ConnectArgs, which its host's vendor may keep when the host has died
 		if std != nil {
 			_, err = std.out.WriteString(guest.Ready)
 			if err = errors.Join(err, std.Close()); err != nil {
