@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -193,9 +194,7 @@ func (l *Log) Begin(ctx context.Context, op ops.Op) (context.Context, func(ops.E
 			end.Phase, end.Of, end.OK, end.Took, end.More = End, seq, &ok, int64(l.now().Sub(began)), e.Detail
 			if e.Code != nil {
 				end.More = map[string]any{"exit_code": *e.Code}
-				for k, v := range e.Detail {
-					end.More[k] = v
-				}
+				maps.Copy(end.More, e.Detail)
 			}
 			if e.Err != nil {
 				end.Error = e.Err.Error()

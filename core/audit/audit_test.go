@@ -4,7 +4,6 @@ package audit_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -183,7 +182,7 @@ func TestCrashInARecord(t *testing.T) {
 		dir := written(t)
 		// The head is as it was before the record.
 		h := []byte(`{"seq":00000000000000000007,"hash":"` + string(lines[6][len(lines[6])-67:len(lines[6])-3]) + "\"}\n")
-		if err := errors.Join(os.WriteFile(filepath.Join(dir, audit.FileName), append(before[:len(before):len(before)], last[:n]...), 0o600),
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, audit.FileName), append(slices.Clip(before), last[:n]...), 0o600),
 			os.WriteFile(filepath.Join(dir, audit.HeadName), h, 0o600)); err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +193,7 @@ func TestCrashInARecord(t *testing.T) {
 		if err != nil {
 			t.Fatalf("after %d bytes: %v", n, err)
 		}
-		if _, _, err := l.Begin(context.Background(), ops.Op{Kind: ops.Exec}); err != nil {
+		if _, _, err := l.Begin(t.Context(), ops.Op{Kind: ops.Exec}); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Close(); err != nil {

@@ -91,13 +91,20 @@ func TestAuditAndTraceOfASandbox(t *testing.T) {
 	inside := runs.NestedID(id, "asked")
 	i := 0
 	for _, want := range [][]string{
-		{`"op":"run.started"`, id}, {`"op":"sandbox.create"`, `"phase":"begin"`, `"secret_env":["TOKEN"]`, `"driver":"unixlocal"`},
-		{`"op":"sandbox.create"`, `"ok":true`}, {`"op":"sandbox.tree_import"`, `"ok":true`},
-		{`"op":"tool.call"`, `"phase":"begin"`, "exec_command"}, {`"op":"sandbox.exec"`, `"phase":"begin"`, "echo GONE $TOKEN; exit 3", `"agent":"worker"`, `"call":"`},
+		{`"op":"run.started"`, id},
+		{`"op":"sandbox.create"`, `"phase":"begin"`, `"secret_env":["TOKEN"]`, `"driver":"unixlocal"`},
+		{`"op":"sandbox.create"`, `"ok":true`},
+		{`"op":"sandbox.tree_import"`, `"ok":true`},
+		{`"op":"tool.call"`, `"phase":"begin"`, "exec_command"},
+		{`"op":"sandbox.exec"`, `"phase":"begin"`, "echo GONE $TOKEN; exit 3", `"agent":"worker"`, `"call":"`},
 		{`"op":"run.started"`, inside},
-		{`"op":"approval.wanted"`, inside, "cat out/b.txt"}, {`"op":"approval.decided"`, inside, `"allow":true`, `"by":"ada"`},
-		{`"op":"sandbox.exec"`, inside, `"agent":"explorer"`, "cat out/b.txt"}, {`"op":"sandbox.exec"`, inside, `"ok":true`, `"exit_code":0`},
-		{`"op":"run.finished"`, inside}, {`"op":"sandbox.destroy"`, `"ok":true`}, {`"op":"run.finished"`, `"run":"` + id + `"`},
+		{`"op":"approval.wanted"`, inside, "cat out/b.txt"},
+		{`"op":"approval.decided"`, inside, `"allow":true`, `"by":"ada"`},
+		{`"op":"sandbox.exec"`, inside, `"agent":"explorer"`, "cat out/b.txt"},
+		{`"op":"sandbox.exec"`, inside, `"ok":true`, `"exit_code":0`},
+		{`"op":"run.finished"`, inside},
+		{`"op":"sandbox.destroy"`, `"ok":true`},
+		{`"op":"run.finished"`, `"run":"` + id + `"`},
 	} {
 		i = has(t, all, i, want...)
 	}

@@ -153,7 +153,8 @@ func tokens(in, out int) map[string]any {
 func deskTurns() []turn {
 	return []turn{
 		{"calls": []any{
-			map[string]any{"tool": "clock"}, map[string]any{"tool": "broken"},
+			map[string]any{"tool": "clock"},
+			map[string]any{"tool": "broken"},
 			map[string]any{"tool": "ask", "id": "asked", "args": map[string]any{"input": canary}},
 		}, "usage": tokens(100, 10)},
 		{"in_call": "asked", "say": "clerk says " + canary, "usage": tokens(20, 2)},

@@ -168,7 +168,7 @@ func (m *Memory) dropSummary(ctx context.Context, old, now string) error {
 }
 
 func bounded(s string, tokens int) string {
-	return tool.Truncate(s, "", 0, uint64(strings.Count(s, "\n")+1), tokens).Text //nolint:gosec // not negative
+	return tool.Truncate(s, "", 0, uint64(strings.Count(s, "\n")+1), tokens).Text
 }
 
 // text is a rollout as the model reads it: its beginning and its end.

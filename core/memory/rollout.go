@@ -184,7 +184,7 @@ func shorten(it model.Item) json.RawMessage {
 			text = string(it.Raw)
 		}
 		short := map[string]any{
-			"type": it.Type, "text": Scrub(tool.Truncate(text, "", 0, uint64(strings.Count(text, "\n")+1), maxText).Text), //nolint:gosec // not negative
+			"type": it.Type, "text": Scrub(tool.Truncate(text, "", 0, uint64(strings.Count(text, "\n")+1), maxText).Text),
 		}
 		if role := it.Role(); role != "" {
 			short["role"] = role

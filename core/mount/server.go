@@ -324,7 +324,7 @@ func (v *server) watch(ctx context.Context, to driver.Mounter) {
 		began = time.Now()
 		if err := v.again(ctx, to); err != nil {
 			if ctx.Err() == nil {
-				v.x.warn(fmt.Errorf("mount storage again after %v: %w", why, err))
+				v.x.warn(fmt.Errorf("mount storage again after %w: %w", why, err))
 			}
 			if q, _, _ := v.live(); q == p {
 				return // there is no process to wait for

@@ -45,7 +45,7 @@ func (m *member) tooLong(req *model.Request) (tokens int64, over bool) {
 	for _, it := range req.Items {
 		bytes += uint64(len(it.Raw))
 	}
-	tokens = int64(tool.Tokens(bytes)) //nolint:gosec // sizes of what is in memory
+	tokens = int64(tool.Tokens(bytes))
 	return tokens, tokens > m.CompactAt
 }
 

@@ -52,8 +52,10 @@ func (x *executor) tripped(what string, t *trip, err error) *run.Failure {
 		x.keepCause(err)
 		return &run.Failure{Code: codeGuardrail, Message: err.Error(), Hint: "mend the guardrail and resume the run"}
 	case t != nil:
-		return &run.Failure{Code: codeGuardrail, Message: fmt.Sprintf("guardrail %q did not let the %s through: %s", t.label, what, t.message),
-			Hint: "a resumed run asks about the same text again: change the guardrail first, or start a run with another prompt"}
+		return &run.Failure{
+			Code: codeGuardrail, Message: fmt.Sprintf("guardrail %q did not let the %s through: %s", t.label, what, t.message),
+			Hint: "a resumed run asks about the same text again: change the guardrail first, or start a run with another prompt",
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -77,9 +78,8 @@ func newExport(ctx context.Context, cfg Config, apiKey string) (*export, error) 
 		}
 	}
 	if apiKey != "" {
-		for k, v := range envHeaders(cfg.setting("HEADERS")) { // an option takes their place, so they are part of it
-			headers[k] = v
-		}
+		// an option takes their place, so they are part of it
+		maps.Copy(headers, envHeaders(cfg.setting("HEADERS")))
 		headers["authorization"] = "Bearer " + apiKey
 	}
 	e := &export{where: cmp.Or(endpoint, own.Endpoint, "its usual address"), warn: cfg.Warn, redact: cfg.Redact}

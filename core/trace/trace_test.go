@@ -80,9 +80,12 @@ func TestSettings(t *testing.T) {
 func TestIDs(t *testing.T) {
 	const digits = "0af7651916cd43dd8448eb211c80319c"
 	for _, c := range []struct{ id, outer, want string }{
-		{id: digits, want: digits}, {id: "trace_" + strings.ToUpper(digits), want: digits},
-		{outer: "00-" + digits + "-b7ad6b7169203331-01", want: digits}, {id: "my trace", outer: "00-" + digits + "-b7ad6b7169203331-01"},
-		{id: strings.Repeat("0", 32)}, {outer: "nonsense"},
+		{id: digits, want: digits},
+		{id: "trace_" + strings.ToUpper(digits), want: digits},
+		{outer: "00-" + digits + "-b7ad6b7169203331-01", want: digits},
+		{id: "my trace", outer: "00-" + digits + "-b7ad6b7169203331-01"},
+		{id: strings.Repeat("0", 32)},
+		{outer: "nonsense"},
 	} {
 		id := func() string {
 			tr := open(t, trace.Options{Dir: t.TempDir(), ID: c.id}, "TRACEPARENT", c.outer)

@@ -42,7 +42,7 @@ func busyboxImage(t *testing.T) {
 		}
 	}
 	add(&tar.Header{Name: "bin/busybox", Mode: 0o755, Size: int64(len(program))}, program)
-	for _, name := range strings.Fields(string(names)) {
+	for name := range strings.FieldsSeq(string(names)) {
 		if name != "busybox" {
 			add(&tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox"}, nil)
 		}
@@ -59,7 +59,7 @@ func busyboxImage(t *testing.T) {
 		t.Skipf("there is no container engine to move to: %v\n%s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command("docker", "image", "rm", moveImage).CombinedOutput(); err != nil { //nolint:noctx // the test's own context has ended in a cleanup
+		if out, err := exec.Command("docker", "image", "rm", moveImage).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})

@@ -219,8 +219,7 @@ func (m *maker) secret(ctx context.Context, attribute, name string) (*modal.Secr
 }
 
 func wrong(attribute string, err error) error {
-	var e *errs.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*errs.Error](err); ok {
 		return settings.Wrong(attribute, e)
 	}
 	return err

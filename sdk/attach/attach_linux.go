@@ -71,7 +71,7 @@ func Attach(ctx context.Context, t *Target, socket string) error {
 // where nobody expects storage.
 func directory(path string) (int, error) {
 	at, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	for _, name := range strings.Split(strings.Trim(path, "/"), "/") {
+	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
 		if err != nil {
 			break
 		}

@@ -33,8 +33,15 @@ func TestIDs(t *testing.T) {
 		uid, gid int
 		bad      bool
 	}{
-		{"0", 0, 0, false}, {"agent", 1000, 1001, false}, {"1000", 1000, 1001, false}, {"4242", 4242, 0, false},
-		{"agent:devs", 1000, 2000, false}, {"7:8", 7, 8, false}, {"agent:", 1000, 1001, false}, {"ghost", 0, 0, true}, {"agent:ghosts", 0, 0, true},
+		{"0", 0, 0, false},
+		{"agent", 1000, 1001, false},
+		{"1000", 1000, 1001, false},
+		{"4242", 4242, 0, false},
+		{"agent:devs", 1000, 2000, false},
+		{"7:8", 7, 8, false},
+		{"agent:", 1000, 1001, false},
+		{"ghost", 0, 0, true},
+		{"agent:ghosts", 0, 0, true},
 	} {
 		uid, gid, err := passwdIDs(tc.user, passwd, group)
 		if (err != nil) != tc.bad || uid != tc.uid || gid != tc.gid {

@@ -138,7 +138,7 @@ type (
 	orphaning    struct{ full }
 	proxied      struct {
 		full
-		over    context.Context //nolint:containedctx // of the test
+		over    context.Context
 		before  func(w http.ResponseWriter, r *http.Request, to http.Handler)
 		headers map[string]string
 	}

@@ -38,11 +38,12 @@ func (p *printer) storage() {
 	p.line("| kind | %s |", strings.Join(mounts.Drivers(), " | "))
 	p.line("| --- |%s", strings.Repeat(" --- |", len(mounts.Drivers())))
 	for _, k := range mounts.Kinds() {
-		row := fmt.Sprintf("| `%s` |", k)
+		var row strings.Builder
+		row.WriteString(fmt.Sprintf("| `%s` |", k))
 		for _, d := range mounts.Drivers() {
-			row += " " + or(strings.Join(mounts.Supports(d, k), ", "), "-") + " |"
+			row.WriteString(" " + or(strings.Join(mounts.Supports(d, k), ", "), "-") + " |")
 		}
-		p.line("%s", row)
+		p.line("%s", row.String())
 	}
 	p.line("\n| strategy | what it does | the credentials are in the | in this version |\n| --- | --- | --- | --- |")
 	for _, s := range mounts.Strategies() {

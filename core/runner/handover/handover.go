@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/berth-dev/berth/core/model"
@@ -129,9 +130,9 @@ func withoutCall(items []model.Item, call model.ToolCall) []model.Item {
 
 // last is the last message of the user.
 func last(items []model.Item) []model.Item {
-	for i := len(items) - 1; i >= 0; i-- {
-		if items[i].Role() == "user" {
-			return []model.Item{items[i]}
+	for _, item := range slices.Backward(items) {
+		if item.Role() == "user" {
+			return []model.Item{item}
 		}
 	}
 	return nil

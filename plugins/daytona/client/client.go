@@ -19,7 +19,7 @@ const DefaultURL = "https://app.daytona.io/api"
 const (
 	headerOrganization = "X-Daytona-Organization-ID"
 	headerSource       = "X-Daytona-Source"
-	headerSkipActivity = "X-Daytona-Skip-Last-Activity-Update" //nolint:gosec // a header's name
+	headerSkipActivity = "X-Daytona-Skip-Last-Activity-Update"
 	// HeaderPreviewToken carries the token of a [Preview].
 	HeaderPreviewToken = "X-Daytona-Preview-Token" //nolint:gosec // a header's name
 	// HeaderSkipWarning keeps the proxy from answering with a page of warning, where the client looks like a browser.

@@ -132,7 +132,7 @@ type watch struct {
 
 // while runs a command and looks meanwhile and afterwards.
 func (w *watch) while(cmd *exec.Cmd) (string, error) {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it ends before the test
+	ctx, cancel := context.WithCancel(context.Background())
 	var looking sync.WaitGroup
 	looking.Go(func() {
 		for ctx.Err() == nil {

@@ -149,7 +149,7 @@ func (s *Stream) ended() error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.p.Stderr.Close() }) // then its words are missing
 	defer stop()
-	b, _ := io.ReadAll(io.LimitReader(s.p.Stderr, 4<<10)) //nolint:errcheck // the same
+	b, _ := io.ReadAll(io.LimitReader(s.p.Stderr, 4<<10))
 	return &ExitError{Code: code, Stderr: string(b)}
 }
 

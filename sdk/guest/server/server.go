@@ -195,7 +195,7 @@ func (s *server) knocked(name string) {
 	}
 	go func() {
 		defer func() { <-s.calls }()
-		c, err := (&net.Dialer{Timeout: callTime}).Dial("unix", filepath.Join(s.cfg.CallDir, name)) //nolint:noctx // the time is its bound
+		c, err := (&net.Dialer{Timeout: callTime}).Dial("unix", filepath.Join(s.cfg.CallDir, name))
 		if err == nil {
 			s.acceptor.Serve(c, false) //nolint:errcheck // the next connection goes on
 		}

@@ -13,7 +13,6 @@ import (
 	_ "github.com/rclone/rclone/backend/s3"
 	_ "github.com/rclone/rclone/backend/sftp"
 	_ "github.com/rclone/rclone/backend/webdav"
-
 	// mount2 is the way to mount that takes a FUSE descriptor.
 	_ "github.com/rclone/rclone/cmd/mount2"
 )

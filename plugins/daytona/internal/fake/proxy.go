@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	skipActivity = "X-Daytona-Skip-Last-Activity-Update" //nolint:gosec // a header's name
-	previewToken = "X-Daytona-Preview-Token"             //nolint:gosec // likewise
-	previewKey   = "DAYTONA_SANDBOX_AUTH_KEY"            //nolint:gosec // likewise
+	skipActivity = "X-Daytona-Skip-Last-Activity-Update"
+	previewToken = "X-Daytona-Preview-Token"  //nolint:gosec // likewise
+	previewKey   = "DAYTONA_SANDBOX_AUTH_KEY" //nolint:gosec // likewise
 	// activityEvery is how often an open request counts as activity, by the fake's clock.
 	activityEvery = 50 * time.Second
 	maxSignedTTL  = 86400

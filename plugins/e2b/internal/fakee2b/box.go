@@ -103,7 +103,7 @@ func (b *box) boot() error {
 		cfg.Daemon = "/opt/envd"
 		program, err := os.ReadFile(b.f.daemon)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(b.dir, cfg.Daemon), program, 0o755) //nolint:gosec // others run it too
+			err = os.WriteFile(filepath.Join(b.dir, cfg.Daemon), program, 0o755)
 		}
 		if err != nil {
 			return err

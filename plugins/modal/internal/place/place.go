@@ -137,12 +137,11 @@ func (g *Guest) program(ctx context.Context) (at string, found bool, err error) 
 		return "", false, err
 	}
 	defer stop()
-	defer s.Close() //nolint:errcheck // what counts was read
+	defer s.Close()
 	out := bufio.NewReader(s)
 	said := func() (string, error) {
 		line, err := out.ReadString('\n')
-		var exit *client.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*client.ExitError](err); ok {
 			return "", errs.New(errs.StartFailed, "the sandbox could not be prepared: exit %d: %s", exit.Code, strings.TrimSpace(exit.Stderr)).
 				WithHint("the image needs /bin/sh, cat, chmod, mkdir, mv, sleep and uname, and root as its user")
 		}
@@ -194,7 +193,7 @@ func (g *Guest) start(ctx context.Context, program string) error {
 		return err
 	}
 	defer stop()
-	defer s.Close() //nolint:errcheck // the guest goes on without
+	defer s.Close()
 	if _, err := s.Write(line); err != nil {
 		return g.failed(ctx, err)
 	}

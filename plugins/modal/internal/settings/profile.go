@@ -69,7 +69,7 @@ func (p *Process) ReadProfile() error {
 
 // readProfiles reads the file. Errors hold nothing of it: it is full of secrets.
 func readProfiles(name string) (map[string]profile, error) {
-	f, err := os.Open(name) //nolint:gosec // the user says which file
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -186,10 +186,8 @@ func (c *Config) check() error {
 			return Wrong("volumes", errs.New(errs.ConfigInvalid, "%q = %q: an absolute path and a volume's name are needed", at, c.Volumes[at]))
 		}
 	}
-	for _, p := range slices.Concat(c.UnencryptedPorts, c.H2Ports) {
-		if p == 0 {
-			return Wrong("unencrypted_ports", errs.New(errs.ConfigInvalid, "there is no port 0"))
-		}
+	if slices.Contains(slices.Concat(c.UnencryptedPorts, c.H2Ports), 0) {
+		return Wrong("unencrypted_ports", errs.New(errs.ConfigInvalid, "there is no port 0"))
 	}
 	return nil
 }

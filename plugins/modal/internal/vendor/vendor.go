@@ -22,8 +22,7 @@ func Error(ctx context.Context, fallback errs.Code, op string, err error) error 
 	if err == nil {
 		return nil
 	}
-	var known *errs.Error
-	if errors.As(err, &known) {
+	if _, ok := errors.AsType[*errs.Error](err); ok {
 		return err
 	}
 	e := &errs.Error{Code: fallback, Op: op, Message: text(err), Vendor: &errs.Vendor{Code: client.CodeOf(err), Message: text(err)}}

@@ -206,8 +206,7 @@ func environ(env map[string]string, path string) []string {
 func (c *Cell) wait() {
 	err := c.init.Wait()
 	code := 0
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if code = exit.ExitCode(); code < 0 {
 			code = 128 + int(exit.Sys().(syscall.WaitStatus).Signal()) //nolint:errcheck // it is one on Linux
 		}

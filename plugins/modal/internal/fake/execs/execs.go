@@ -242,8 +242,7 @@ func (e *Exec) follow(outputs [2]*os.File, limit time.Duration) {
 		defer t.Stop()
 	}
 	err := e.cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws := exit.Sys().(syscall.WaitStatus); ws.Signaled() { //nolint:errcheck // it is one on Linux
 			e.signal = ws.Signal()
 		} else {

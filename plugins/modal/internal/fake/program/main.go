@@ -17,7 +17,7 @@ import (
 
 // The token that is taken, and the one image that there is.
 const (
-	tokenID, tokenSecret = "ak-of-the-fake", "as-of-the-fake" //nolint:gosec // they open nothing
+	tokenID, tokenSecret = "ak-of-the-fake", "as-of-the-fake"
 	image                = "busybox:latest"
 )
 
