@@ -139,10 +139,6 @@ func (p *program) watchLifeline(stdin io.Reader) {
 	// An error is an end too: there is no way to see the core any more.
 	_, _ = io.Copy(io.Discard, stdin)
 	p.shutdown("the core is gone", drainTimeout)
-	// The core would have removed the socket's directory.
-	if dir := os.Getenv(plugin.EnvUnixSocketDir); dir != "" {
-		_ = os.Remove(dir) // it is not ours unless it is empty
-	}
 }
 
 // shutdown ends the process: it drains once and then stops the server, which makes plugin.Serve return.
@@ -169,6 +165,10 @@ func (p *program) shutdown(reason string, timeout time.Duration) {
 		}
 		if p.server != nil {
 			p.server.Stop()
+		}
+		// The core removes the socket's directory, unless it is gone. The process may end as soon as this function has.
+		if dir := os.Getenv(plugin.EnvUnixSocketDir); dir != "" {
+			_ = os.Remove(dir) // it is not ours unless it is empty
 		}
 	})
 	<-p.ended
