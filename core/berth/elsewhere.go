@@ -95,11 +95,7 @@ func (h *Harness) Import(ctx context.Context, doc *runs.Document, note json.RawM
 	if err := reg.Dir.Import(doc, h.cfg.Now()); err != nil {
 		return err
 	}
-	dir, err := h.runDir(doc.RunID)
-	if err != nil {
-		return err
-	}
-	return (&live{h: h, dir: dir, record: record{Note: note, Trace: doc.Trace[traceparent]}}).save()
+	return (&live{h: h, o: RunOptions{ID: doc.RunID}, record: record{Note: note, Trace: doc.Trace[traceparent]}}).save()
 }
 
 // Note gives what was kept beside a run.

@@ -218,11 +218,7 @@ func (r *live) saveLocked() error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(r.dir, runs.BesideFile+".new")
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, filepath.Join(r.dir, runs.BesideFile))
+	return runs.Dir{Path: r.h.cfg.RunsDir}.PutBeside(r.o.ID, b)
 }
 
 func (r *live) config(ctx context.Context, log *runlog.Log) (runner.Config, error) {

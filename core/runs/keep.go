@@ -128,7 +128,7 @@ func (g *Register) Fetch(ctx context.Context, id string) (*Fetched, error) {
 		return nil, fmt.Errorf("bring run %s here: %w", id, err)
 	}
 	for of, raw := range k.Beside {
-		if err := g.Dir.put(of, BesideFile, raw); err != nil {
+		if err := g.Dir.PutBeside(of, raw); err != nil {
 			return nil, err
 		}
 	}
@@ -261,6 +261,9 @@ func (d Dir) beside(id string) (json.RawMessage, error) {
 	}
 	return json.RawMessage(text), err
 }
+
+// PutBeside writes what a run has beside its log, whole or not at all.
+func (d Dir) PutBeside(id string, raw json.RawMessage) error { return d.put(id, BesideFile, raw) }
 
 // text reads a file of a run; empty = there is none.
 func (d Dir) text(id, name string) (string, error) {
